@@ -1,0 +1,392 @@
+"""The models of caption_assets.yaml: what may be written there, and what an error about it says.
+
+Everything else receives these objects; nothing else reads the file or the environment. Importing this module costs
+pydantic only (Dagster has it loaded already).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from caption_assets.core.columns import RESERVED_OUTPUT_NAMES
+
+CONFIG_ENV = "CAPTION_ASSETS_CONFIG"
+DEFAULT_PATH = "caption_assets.yaml"
+NAME = re.compile(r"^[a-z][a-z0-9_]*$")
+EXPORT_FORMATS = ("webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart")
+TOOL_OWNED_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
+
+ExportFormat = Literal["webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart"]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The message names the file, the key, the value and what is allowed."""
+
+
+def _name(value: str) -> str:
+    if not NAME.match(value):
+        raise ValueError("must be lower-case letters, digits and _, beginning with a letter")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BucketConfig(_Model):
+    """How one bucket is reached. Secrets stay in the environment or the profile, never in this file."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    role_arn: str | None = None
+    access_grants: bool = False
+    requester_pays: bool = False
+    anonymous: bool = False
+
+
+class S3Config(BucketConfig):
+    buckets: dict[str, BucketConfig] = Field(default_factory=dict)
+
+    def for_bucket(self, bucket: str) -> BucketConfig:
+        """The bucket's settings: its own entry over the general ones."""
+        general = {k: getattr(self, k) for k in BucketConfig.model_fields}
+        own = self.buckets.get(bucket)
+        return BucketConfig(**{**general, **(own.model_dump(exclude_unset=True) if own else {})})
+
+
+class FieldsConfig(_Model):
+    """Names in catalogs; a dotted name reaches into nested records."""
+
+    id: str = "id"
+    uri: str = "uri"
+    text: str = "caption"
+
+
+class GridConfig(_Model):
+    rows: int = Field(2, ge=1, le=8)
+    cols: int = Field(2, ge=1, le=8)
+    cell_size: int = Field(1024, ge=16, le=4096, description="pixels, width and height of a cell")
+    gap: int = Field(12, ge=0, le=256, description="pixels around and between cells")
+    label_font_size: int = Field(52, ge=0, le=512, description="pixels; 0 draws no numbers")
+    format: Literal["webp", "jpeg", "png"] = "webp"
+    quality: int = Field(90, ge=1, le=100)
+    keep: Literal["always", "until_merged"] = "always"
+
+    @property
+    def single(self) -> bool:
+        """1x1: no grids are made, pictures are sent from the source."""
+        return self.rows * self.cols == 1
+
+
+class ImagesConfig(_Model):
+    longest_side: int = Field(1024, ge=16, le=16384, description="pixels; larger pictures are scaled down before sending")
+    max_pixels: int = Field(179_000_000, ge=1)
+    max_bytes: int = Field(104_857_600, ge=1)
+    http: bool = False
+    local_roots: list[str] = Field(default_factory=list)
+    s3_buckets: list[str] = Field(default_factory=list)
+
+
+class SamplingConfig(_Model):
+    temperature: float = Field(0.7, ge=0, le=2)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_tokens: int = Field(256, ge=1, description="tokens per caption; a grid gets this many per filled cell")
+    repetition_penalty: float = Field(1.05, gt=0, le=2)
+    seed: int = 0
+    stop: list[str] = Field(default_factory=list)
+
+
+class FiltersConfig(_Model):
+    min_chars: int = Field(10, ge=0)
+    max_chars: int = Field(4000, ge=1)
+    language: str | None = Field(None, description="ISO 639-1 code, such as en")
+    refusals: bool = True
+    repetition: bool = True
+    prompt_echo: bool = True
+    boilerplate: bool = True
+    duplicate_captions: bool = True
+
+
+class PromptConfig(_Model):
+    """One prompt makes one output column of its name."""
+
+    name: Name = "caption"
+    text: str = Field(min_length=1)
+    version: int = 1
+    image: bool = Field(True, description="false: a text-only stage, one plain-text request per record")
+    sampling: dict[str, Any] = Field(default_factory=dict, description="overrides of the dataset's sampling")
+    filters: dict[str, Any] = Field(default_factory=dict, description="overrides of the dataset's filters")
+
+    @field_validator("name")
+    @classmethod
+    def _not_a_column(cls, value: str) -> str:
+        if value in RESERVED_OUTPUT_NAMES or value.endswith(("_reason", "_info")):
+            raise ValueError("is the name of another column of merged; choose another")
+        return value
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Names of the outputs its text refers to."""
+        return tuple(dict.fromkeys(re.findall(r"\{output\.([A-Za-z0-9_]+)\}", self.text)))
+
+
+class RetriesConfig(_Model):
+    attempts: int = Field(2, ge=1, le=20)
+    split_grids: bool = True
+
+
+class ChecksConfig(_Model):
+    coverage_warn: float = Field(0.98, ge=0, le=1)
+    coverage_error: float = Field(0.9, ge=0, le=1)
+
+
+class SensorConfig(_Model):
+    enabled: bool = False
+    interval_s: int = Field(300, ge=5)
+    min_new_files: int = Field(1, ge=1)
+    max_wait_s: int = Field(86_400, ge=0)
+    settle_s: int = Field(60, ge=0)
+
+
+class IndexConfig(_Model):
+    max_rows: int = Field(50_000_000, ge=0, description="above it captions.duckdb holds views over the parquet")
+
+
+class EngineConfig(_Model):
+    kind: Literal["vllm", "openai", "batch"] = "vllm"
+    model: str = Field("Qwen/Qwen2.5-VL-3B-Instruct", min_length=1, description="a hub name, a folder, or demo")
+    revision: str | None = None
+    replicas: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    endpoints: list[str] = Field(default_factory=list)
+    api_key_env: str | None = None
+    concurrency: int = Field(64, ge=1, le=4096)
+    request_timeout_s: float = Field(300, gt=0)
+    idle_stop_s: float = Field(900, ge=0)
+    trust_remote_code: bool = False
+    server_args: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("server_args")
+    @classmethod
+    def _no_owned_args(cls, value: dict[str, Any]) -> dict[str, Any]:
+        owned = sorted(k for k in value if k.lstrip("-").replace("-", "_") in TOOL_OWNED_SERVER_ARGS)
+        if owned:
+            raise ValueError(f"{', '.join(owned)}: set by this program, not here (use engine.model, engine.revision, …)")
+        return value
+
+    @field_validator("endpoints")
+    @classmethod
+    def _http_endpoints(cls, value: list[str]) -> list[str]:
+        for url in value:
+            if not re.match(r"^https?://[^/\s@]+(/|$)", url):
+                raise ValueError(f"{url!r}: must be http(s)://host:port/v1, without user or password")
+        return [url.rstrip("/") for url in value]
+
+    @model_validator(mode="after")
+    def _openai_needs_endpoints(self) -> EngineConfig:
+        if self.kind == "openai" and not self.endpoints:
+            raise ValueError("kind: openai needs endpoints, such as [http://127.0.0.1:8000/v1]")
+        return self
+
+
+class ResourcesConfig(_Model):
+    """Asked of a cluster per asset."""
+
+    cpus: float = Field(1, gt=0)
+    memory_gb: float | None = Field(None, gt=0)
+    gpus: float | None = Field(None, ge=0)
+
+
+class DatasetConfig(_Model):
+    name: Name
+    source: list[str] = Field(min_length=1)
+    format: Literal["auto", "webdataset", "jsonl", "parquet", "images"] = "auto"
+    fields: FieldsConfig = FieldsConfig()
+    shard_size: int = Field(100_000, ge=1)
+    group_tars: int = Field(1, ge=1)
+    grid: GridConfig = GridConfig()  # type: ignore[call-arg]
+    images: ImagesConfig = ImagesConfig()  # type: ignore[call-arg]
+    prompts: list[PromptConfig] = Field(min_length=1)
+    sampling: SamplingConfig = SamplingConfig()  # type: ignore[call-arg]
+    filters: FiltersConfig = FiltersConfig()  # type: ignore[call-arg]
+    retries: RetriesConfig = RetriesConfig()  # type: ignore[call-arg]
+    dedup: Literal["exact", "none"] = "exact"
+    checks: ChecksConfig = ChecksConfig()  # type: ignore[call-arg]
+    sensor: SensorConfig = SensorConfig()  # type: ignore[call-arg]
+    index: IndexConfig = IndexConfig()  # type: ignore[call-arg]
+    exports: list[ExportFormat] = Field(default_factory=list)
+    thumbnails: bool = True
+    engine: dict[str, Any] = Field(default_factory=dict, description="overrides of the engine below for this dataset")
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _source_as_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _prompts_fit(self) -> DatasetConfig:
+        """Names are unique, a prompt uses only outputs that stand before it, and overrides are valid."""
+        seen: list[str] = []
+        for index, prompt in enumerate(self.prompts):
+            if prompt.name in seen:
+                raise ValueError(f"prompts.{index}.name: {prompt.name!r} is used twice")
+            for used in prompt.uses:
+                if used not in seen:
+                    raise ValueError(f"prompts.{index}.text: {{output.{used}}} must be a prompt that stands before it")
+            seen.append(prompt.name)
+            for key, model in (("sampling", SamplingConfig), ("filters", FiltersConfig)):
+                _override(f"prompts.{index}.{key}", getattr(self, key), getattr(prompt, key), model)
+        return self
+
+    def sampling_of(self, prompt: PromptConfig) -> SamplingConfig:
+        return _override("sampling", self.sampling, prompt.sampling, SamplingConfig)
+
+    def filters_of(self, prompt: PromptConfig) -> FiltersConfig:
+        return _override("filters", self.filters, prompt.filters, FiltersConfig)
+
+
+class Config(_Model):
+    store: str = "./store"
+    s3: S3Config = S3Config()
+    datasets: list[DatasetConfig] = Field(default_factory=list)
+    engine: EngineConfig = EngineConfig()  # type: ignore[call-arg]
+    resources: dict[Literal["manifest", "concat_grids", "captions", "recaptions", "merged"], ResourcesConfig] = Field(
+        default_factory=lambda: {"concat_grids": ResourcesConfig(cpus=8, memory_gb=20), "captions": ResourcesConfig()}  # type: ignore[call-arg]
+    )
+
+    @model_validator(mode="after")
+    def _datasets_fit(self) -> Config:
+        names = [d.name for d in self.datasets]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"datasets: the name {name!r} is used twice")
+        for dataset in self.datasets:
+            self.engine_of(dataset)
+        return self
+
+    def engine_of(self, dataset: DatasetConfig) -> EngineConfig:
+        return _override(f"datasets.{dataset.name}.engine", self.engine, dataset.engine, EngineConfig)
+
+    def dataset(self, name: str) -> DatasetConfig:
+        for dataset in self.datasets:
+            if dataset.name == name:
+                return dataset
+        known = ", ".join(d.name for d in self.datasets) or "none"
+        raise ConfigError(f"no dataset is called {name!r}; the config has: {known}")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _override(where: str, base: M, changes: dict[str, Any], model: type[M]) -> M:
+    """`base` with some keys replaced; an error in one of them names its full key."""
+    try:
+        return model(**{**base.model_dump(), **changes})
+    except ValidationError as error:
+        raise ValueError("; ".join(_say(e, where) for e in error.errors())) from None
+
+
+def config_path(path: str | os.PathLike[str] | None = None) -> Path:
+    """Where the config lies: the argument, else $CAPTION_ASSETS_CONFIG, else ./caption_assets.yaml."""
+    return Path(path or os.environ.get(CONFIG_ENV) or DEFAULT_PATH).expanduser().absolute()
+
+
+def load_config(path: str | os.PathLike[str] | None = None) -> Config:
+    """Reads and checks the config. With no file anywhere named: an empty one, without datasets.
+
+    Relative local paths in it (store, sources, local_roots, a model folder) count from the file's folder.
+    Raises ConfigError, whose message is meant for the user.
+    """
+    named = path or os.environ.get(CONFIG_ENV)
+    file = config_path(path)
+    if not file.exists():
+        if named:
+            raise ConfigError(f"{file}: no such config file; `caption-assets init` writes an example")
+        return Config()
+    import yaml
+
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file}: not a readable YAML file: {error}") from None
+    if raw is None:
+        return Config()
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file}: must be a mapping with the keys {', '.join(Config.model_fields)}")
+    try:
+        return Config.model_validate(_absolute(_substitute(raw, file, ""), file.parent))
+    except ValidationError as error:
+        raise ConfigError(f"{file}:\n" + "\n".join(f"  {_say(e)}" for e in error.errors())) from None
+
+
+def json_schema() -> dict[str, Any]:
+    """For editors: `# yaml-language-server: $schema=…`."""
+    schema = Config.model_json_schema()
+    source = schema["$defs"]["DatasetConfig"]["properties"]["source"]
+    schema["$defs"]["DatasetConfig"]["properties"]["source"] = {"anyOf": [{"type": "string"}, source], "title": "Source"}
+    return schema
+
+
+def _substitute(value: Any, file: Path, key: str) -> Any:
+    """`${VAR}` in every string, from the environment; done after parsing, so that a value cannot change the structure."""
+    if isinstance(value, dict):
+        return {k: _substitute(v, file, f"{key}.{k}".lstrip(".")) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_substitute(v, file, f"{key}.{i}") for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise ConfigError(f"{file}: {key}: the environment variable {match[1]} is not set")
+        return os.environ[match[1]]
+
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", replace, value)
+
+
+def _absolute(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def fix(value: Any) -> Any:
+        if isinstance(value, list):
+            return [fix(v) for v in value]
+        if not isinstance(value, str) or "://" in value:
+            return value
+        return os.path.normpath(folder / os.path.expanduser(value)) + ("/" if value.endswith("/") else "")
+
+    raw = {**raw, "store": fix(raw.get("store", "./store"))}
+    engine = raw.get("engine")
+    if isinstance(engine, dict) and str(engine.get("model", "")).startswith(("./", "../", "~/")):
+        raw["engine"] = {**engine, "model": fix(engine["model"])}
+    if isinstance(raw.get("datasets"), list):
+        raw["datasets"] = [_absolute_dataset(d, fix) if isinstance(d, dict) else d for d in raw["datasets"]]
+    return raw
+
+
+def _absolute_dataset(raw: dict[str, Any], fix: Any) -> dict[str, Any]:
+    raw = {**raw, **({"source": fix(raw["source"])} if "source" in raw else {})}
+    if isinstance(raw.get("images"), dict) and "local_roots" in raw["images"]:
+        raw["images"] = {**raw["images"], "local_roots": fix(raw["images"]["local_roots"])}
+    return raw
+
+
+def _say(error: Any, where: str = "") -> str:
+    """One pydantic error as `key: what is allowed (got value)`."""
+    key = ".".join(str(p) for p in ((where,) if where else ()) + tuple(error["loc"]) if p not in ("auto",))
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        return f"{key}: unknown key (got {_short(error['input'])}); see docs/config.md for the keys that exist here"
+    if error["type"] == "missing":
+        return f"{key}: is required"
+    return f"{key}: {message} (got {_short(error['input'])})" if key else message
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
