@@ -1,0 +1,73 @@
+"""What an object store is: one listed object, the errors, and what every kind of store can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One listed object. `etag` changes when the bytes may have (disk: `{mtime_ns}-{size}`); mtime in seconds since 1970."""
+
+    uri: str
+    size: int
+    etag: str
+    mtime: float
+
+
+class ObjectError(Exception):
+    """An object could not be read or written. `reason` is one of core.columns.REASONS; str(error) says what happened where."""
+
+    reason = "s3_error"
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        if reason:
+            self.reason = reason
+
+
+class ObjectMissing(ObjectError):
+    reason = "object_missing"
+
+
+class NotAFile(ObjectError):
+    reason = "not_a_file"
+
+
+class Throttled(ObjectError):
+    reason = "throttled"
+
+
+class Objects(Protocol):
+    """What a kind of store can do. `uri` is always the whole address. Ranges past the end give the bytes there are."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """All objects whose address begins with `prefix`, in order of address; a local prefix is a folder."""
+        ...
+
+    def head(self, uri: str) -> ObjectInfo: ...
+    def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes: ...
+    def submit(self, uri: str, offset: int = 0, length: int | None = None) -> Future[bytes]:
+        """`read` in the background; the future raises what `read` would."""
+        ...
+
+    def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:
+        """A sequential stream in one request, ending after `length` bytes; short bodies are noticed and resumed."""
+        ...
+
+    def put(self, uri: str, data: bytes) -> None: ...
+    def put_file(self, uri: str, path: Path) -> None:
+        """Publishes a finished local file (moved where possible)."""
+        ...
+
+    def put_new(self, uri: str, data: bytes) -> bool:
+        """Write-once: False, and nothing changed, when the object exists."""
+        ...
+
+    def delete(self, uri: str) -> None:
+        """No error when it is not there."""
+        ...
