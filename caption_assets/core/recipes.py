@@ -67,3 +67,18 @@ def sampling_for(spec: DatasetConfig, prompt: PromptConfig, cells: int, attempt:
     sampling["max_tokens"] *= cells
     sampling["seed"] += attempt - 1
     return sampling
+
+
+def fields_digest(spec: DatasetConfig) -> str:
+    return digest(spec.fields.model_dump(), 8)
+
+
+def manifest_version(spec: DatasetConfig, entries: list[Any]) -> str:
+    """data_version of a manifest: what the plan says of its shard, and which fields were read."""
+    return f"{digest(entries)}.{fields_digest(spec)}"
+
+
+def mapping_version(spec: DatasetConfig, manifest_version: str) -> str:
+    """data_version of concat_grids: its manifest and everything that decides which pictures stand where."""
+    limits = spec.images.model_dump(include={"max_pixels", "max_bytes", "longest_side"})
+    return digest([manifest_version, geometry(spec), limits, spec.dedup])

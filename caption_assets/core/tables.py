@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ class RecordStream:
     metadata: Callable[[], dict[str, str]] = field(default=dict)
     summary: Callable[[], dict[str, Any]] = field(default=dict)
 
+    def tagged(self, **metadata: str) -> RecordStream:
+        """The same stream with further strings in the parquet metadata."""
+        return replace(self, metadata=lambda: {**self.metadata(), **metadata})
+
+    def file_metadata(self) -> dict[str, str]:
+        """What the finished file carries: its metadata, and its summary so that it can be told again from the store alone."""
+        return {**self.metadata(), "summary": json.dumps(self.summary(), default=str)}
+
 
 @dataclass(frozen=True)
 class TableHandle:
@@ -54,6 +63,11 @@ class TableHandle:
     @property
     def metadata(self) -> dict[str, str]:
         return {k.decode(): v.decode() for k, v in (self.schema.metadata or {}).items()}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the stream that made it."""
+        return dict(json.loads(self.metadata.get("summary", "{}")))
 
     def batches(self, objects: ObjectStore, columns: list[str] | None = None, rows: int = 4096) -> Iterator[pa.RecordBatch]:
         """All rows in order, at most `rows` a batch; memory stays at about one row group."""
@@ -83,7 +97,7 @@ def write_parquet(objects: ObjectStore, uri: str, stream: RecordStream, row_grou
         path = Path(folder) / "table.parquet"
         rows = write_local(path, stream, row_group_rows)
         objects.put_file(uri, path)
-    return TableHandle(uri, stream.schema.with_metadata(stream.metadata() or None), rows)
+    return TableHandle(uri, stream.schema.with_metadata(stream.file_metadata()), rows)
 
 
 def write_local(path: Path, stream: RecordStream, row_group_rows: int = ROW_GROUP_ROWS) -> int:
@@ -99,7 +113,7 @@ def write_local(path: Path, stream: RecordStream, row_group_rows: int = ROW_GROU
                 pending, waiting = [], 0
         if pending:
             writer.write_table(pa.Table.from_batches(pending, stream.schema), row_group_size=row_group_rows)
-        writer.add_key_value_metadata(stream.metadata())
+        writer.add_key_value_metadata(stream.file_metadata())
     return rows
 
 

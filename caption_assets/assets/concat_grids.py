@@ -1,0 +1,45 @@
+"""concat_grids: numbered pictures of several records in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from caption_assets.assets.shard_run import ShardRun, grids_complete, reusable
+from caption_assets.core.columns import MAPPING
+from caption_assets.partitions import Dataset, column_schema
+from caption_assets.resources.store import StoreResource
+
+if TYPE_CHECKING:
+    from caption_assets.core.tables import TableHandle
+
+
+def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
+    @ds.shard_asset(
+        name="concat_grids",
+        ins={"manifest": dg.AssetIn(ds.key("manifest"))},
+        io_manager_key="parquet",
+        kinds={"webdataset", "parquet"},
+        metadata=column_schema(MAPPING),
+        op_tags=ds.op_tags("concat_grids"),
+    )
+    def concat_grids(context: dg.AssetExecutionContext, manifest, store: StoreResource) -> Any:  # type: ignore[no-untyped-def]
+        """WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and format."""
+        handle: TableHandle = manifest
+        from caption_assets.core.gridding import build_grids, remove_stale
+        from caption_assets.core.recipes import mapping_version
+
+        shard = ShardRun(context, ds, store)
+        version = mapping_version(ds.spec, handle.metadata["version"])
+        uri = ds.layout.mapping(shard.key)
+        with shard.lease():
+            kept = reusable(store.objects, uri, version)
+            if kept and not grids_complete(store.objects, ds.layout, shard.key, kept):
+                kept = None
+            stream = kept or build_grids(store.objects, ds.layout, ds.spec, shard.key, handle).tagged(version=version)
+            yield dg.Output(stream, data_version=dg.DataVersion(version))
+            if not kept:
+                remove_stale(store.objects, ds.layout, shard.key)
+
+    return concat_grids

@@ -1,0 +1,37 @@
+"""manifest: what a shard's source holds, record by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from caption_assets.assets.shard_run import ShardRun, reusable
+from caption_assets.core.columns import MANIFEST
+from caption_assets.partitions import Dataset, column_schema
+from caption_assets.resources.store import StoreResource
+
+
+def manifest(ds: Dataset) -> dg.AssetsDefinition:
+    @ds.shard_asset(
+        name="manifest",
+        deps=[ds.key("shard_plan")],
+        io_manager_key="parquet",
+        kinds={"parquet"},
+        metadata=column_schema(MANIFEST),
+        op_tags=ds.op_tags("manifest"),
+    )
+    def manifest(context: dg.AssetExecutionContext, store: StoreResource) -> Any:
+        """One row per source record, in source order; records that cannot be read at all carry their reason."""
+        from caption_assets.core.recipes import manifest_version
+        from caption_assets.core.sources import read_manifest
+
+        shard = ShardRun(context, ds, store)
+        entries = shard.plan_entries()
+        version = manifest_version(ds.spec, [list(entry.identity) for entry in entries])
+        with shard.lease():
+            kept = reusable(store.objects, ds.layout.manifest(shard.key), version)
+            stream = kept or read_manifest(store.objects, ds.spec, entries).tagged(version=version, shard=shard.key)
+            yield dg.Output(stream, data_version=dg.DataVersion(version))
+
+    return manifest

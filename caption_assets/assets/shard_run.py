@@ -1,0 +1,164 @@
+"""What the shard assets share: the shard of this run, its lease, the guard against a changed config, and a round of captions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from caption_assets.partitions import CONFIG_TAG, Dataset
+from caption_assets.resources.engine import CaptionEngine
+from caption_assets.resources.store import StoreResource
+
+if TYPE_CHECKING:
+    from caption_assets.core.layout import Layout
+    from caption_assets.core.objectstore import ObjectStore
+    from caption_assets.core.planning import PlanEntry
+    from caption_assets.core.tables import TableHandle
+
+ENGINE_RETRY = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+BACKFILL_TAG = "dagster/backfill"
+REASON_TAG = "caption_assets/retry_reasons"
+OBSERVE_EVERY_S = 30.0
+
+
+class ShardRun:
+    """One shard in one run."""
+
+    def __init__(self, context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource) -> None:
+        self.context, self.ds, self.objects = context, ds, store.objects
+        self.key = context.partition_key
+        self.run = context.run
+        self.run_id = self.run.run_id
+        self.root_run_id = self.run.root_run_id or self.run_id
+
+    def plan_entries(self) -> list[PlanEntry]:
+        """The shard's part of the plan. Fails for a key that the plan does not know: anyone can add a partition in the UI."""
+        from caption_assets.core.planning import load_plan
+
+        plan = load_plan(self.objects, self.ds.layout)
+        if self.key not in plan:
+            raise dg.Failure(
+                f"{self.key!r} is no shard of {self.ds.name}: the plan has {len(plan.shards)} shards"
+                + (f", from {plan.shards[0]} to {plan.shards[-1]}" if plan.shards else f"; run `caption-assets plan {self.ds.name}`"),
+                allow_retries=False,
+            )
+        return plan.entries(self.key)
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Holds the shard against other runs, and is this run's heartbeat. Says who holds it when it is taken."""
+        from caption_assets.core.leases import LeaseHeld, hold
+
+        try:
+            with hold(self.objects, self.ds.layout.lease(self.key), self.run_id):
+                yield
+        except LeaseHeld as held:
+            raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", allow_retries=False) from None
+
+    def check_config(self) -> None:
+        """Stops before the first request when the run was launched for another recipe or geometry.
+
+        Runs of a job carry the digest as a tag. A run without one writes it, and runs of one backfill must agree.
+        """
+        instance, digest = self.context.instance, self.ds.config_digest
+        launched_for = self.run.tags.get(CONFIG_TAG)
+        backfill = self.run.tags.get(BACKFILL_TAG)
+        if launched_for is None and backfill:
+            first = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}), limit=1, ascending=True)
+            launched_for = first[0].tags.get(CONFIG_TAG) if first else None
+        if launched_for is None:
+            instance.add_run_tags(self.run_id, {CONFIG_TAG: digest})
+        elif launched_for != digest:
+            raise dg.Failure(
+                f"the config changed since this run was launched (recipe and geometry {launched_for}, now {digest}): nothing was "
+                "asked. Launch the shard anew.",
+                allow_retries=False,
+            )
+
+    def recipes(self) -> tuple[dict[str, str], str | None]:
+        """The recipes of the outputs, and the model's resolved revision, pinned in the store at first use."""
+        from caption_assets.core.recipes import output_recipes
+        from caption_assets.engines.revision import pinned_revision
+
+        revision = pinned_revision(self.objects, self.ds.layout, self.ds.engine)
+        return output_recipes(self.ds.spec, self.ds.engine, revision), revision
+
+    def selects(self, asset: str) -> bool:
+        """Whether this run materializes the asset, too."""
+        return self.ds.key(asset) in self.context.job_def.asset_layer.selected_asset_keys
+
+
+def reusable(objects: ObjectStore, uri: str, version: str) -> TableHandle | None:
+    """The table that lies there, when it was made from the same things; so that a run does no more than it must."""
+    from caption_assets.core import tables
+    from caption_assets.core.objectstore import ObjectMissing
+
+    try:
+        handle = tables.table(objects, uri)
+    except ObjectMissing:
+        return None
+    return handle if handle.metadata.get("version") == version else None
+
+
+def grids_complete(objects: ObjectStore, layout: Layout, shard: str, mapping: TableHandle) -> bool:
+    """Whether every grid tar that the mapping names is there (`keep: until_merged` takes them away)."""
+    there = {info.uri.rsplit("/", 1)[1] for info in objects.list(layout.grids_folder(shard)) if info.uri.endswith(".tar")}
+    return len(there) >= int(mapping.metadata.get("grid_tars", 0))
+
+
+def caption_round(
+    shard: ShardRun, engine: CaptionEngine, manifest: TableHandle, mapping: TableHandle, stage: str
+) -> Iterator[dg.MaterializeResult]:
+    """Asks what the stage still owes and yields its materialization; yields nothing while a remote batch is open."""
+    from caption_assets.core.captioning import ShardJob, caption_shard
+
+    ds, context = shard.ds, shard.context
+    shard.check_config()
+    recipes, revision = shard.recipes()
+    reasons = context.run.tags.get(REASON_TAG)
+    alone = stage == "recaptions" and not shard.selects("captions")
+    job = ShardJob(
+        objects=shard.objects, layout=ds.layout, spec=ds.spec, engine=ds.engine, shard=shard.key, recipes=recipes, revision=revision,
+        run_id=shard.run_id, root_run_id=shard.root_run_id, manifest=manifest, mapping=mapping,
+    )  # fmt: skip
+    with shard.lease():
+        summary = caption_shard(
+            job,
+            engine.open(ds.engine),
+            stage=stage,
+            extra_round=alone,
+            only_reasons=frozenset(reasons.split(",")) if reasons else None,
+            on_progress=Progress(context),
+        )
+    if summary.open_batches:
+        context.log.info(f"{summary.open_batches} batches are open at the endpoint; run this shard again to collect them")
+        return
+    for warning in summary.warnings:
+        context.log.warning(warning)
+    yield dg.MaterializeResult(metadata=summary.metadata(), data_version=dg.DataVersion(summary.data_version))
+
+
+class Progress:
+    """Observations with rate and ETA while a long shard is at work."""
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self.context, self.started, self.last = context, time.monotonic(), time.monotonic()
+
+    def __call__(self, done: int, total: int | None, figures: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if now - self.last < OBSERVE_EVERY_S:
+            return
+        self.last = now
+        rate = done / (now - self.started)
+        left = max(0, total - done) / rate if total and rate else None
+        self.context.log_event(
+            dg.AssetObservation(
+                asset_key=self.context.asset_key,
+                partition=self.context.partition_key,
+                metadata={"captioned_so_far": done, "images_per_s": rate, **({"eta_s": left} if left is not None else {}), **figures},
+            )
+        )

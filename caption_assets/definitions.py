@@ -1,0 +1,41 @@
+"""Every asset, job, check and sensor of caption_assets, built from caption_assets.yaml."""
+
+from __future__ import annotations
+
+import warnings
+
+import dagster as dg
+
+from caption_assets.assets import dataset_assets
+from caption_assets.config import Config, load_config
+from caption_assets.io_managers.duckdb import DuckDBIOManager
+from caption_assets.io_managers.parquet import ParquetIOManager
+from caption_assets.jobs import dataset_jobs
+from caption_assets.partitions import Dataset
+from caption_assets.resources.engine import CaptionEngine
+from caption_assets.resources.store import StoreResource
+
+warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+
+
+def build(config: Config) -> dg.Definitions:
+    """The definitions of a config; without datasets an empty code location that says so when it is loaded."""
+    datasets = [Dataset(config, spec) for spec in config.datasets]
+    store = StoreResource(s3_settings=config.s3.model_dump_json())
+    return dg.Definitions(
+        assets=[asset for ds in datasets for asset in dataset_assets(ds)],
+        jobs=[job for ds in datasets for job in dataset_jobs(ds)],
+        resources={
+            "store": store,
+            "engine": CaptionEngine(),
+            "parquet": ParquetIOManager(store=config.store, objects=store),
+            "duckdb": DuckDBIOManager(store=config.store, objects=store),
+        },
+        executor=dg.in_process_executor,
+    )
+
+
+config = load_config()
+if not config.datasets:
+    dg.get_dagster_logger("caption_assets").warning("no datasets: `caption-assets init` writes a caption_assets.yaml to begin with")
+defs = build(config)

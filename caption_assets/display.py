@@ -1,0 +1,74 @@
+"""What models and records say, made safe to show: it is data, never markup."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    from caption_assets.config import DatasetConfig
+    from caption_assets.core.objectstore import ObjectStore
+
+THUMBNAILS = 4
+THUMBNAIL_BYTES = 4096
+"""Four of at most 4 KB: Dagster keeps about four times their size for every materialization."""
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:/@])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def markdown(text: str, limit: int = 300) -> str:
+    """Text for a markdown table: one line, nothing in it is a link, a picture or HTML."""
+    line = " ".join(plain(text).split())
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    return _MARKUP.sub(r"\\\1", html.escape(line, quote=False))
+
+
+def plain(text: str) -> str:
+    """Text for a terminal: control codes (also those that turn the writing direction) are shown as U+FFFD."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def plain_metadata(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary as Dagster metadata: numbers and text as they are, a mapping of reasons as a table."""
+    shown: dict[str, Any] = {}
+    for key, value in figures.items():
+        if key == "reasons" and isinstance(value, Mapping):
+            shown[key] = reasons_table({reason: (count, "") for reason, count in value.items()})
+        elif isinstance(value, (Mapping, list, tuple)):
+            shown[key] = dg.MetadataValue.json(value)
+        elif value is not None:
+            shown[key] = value
+    return shown
+
+
+def reasons_table(reasons: Mapping[str, tuple[int, str]]) -> dg.TableMetadataValue:
+    """Reason, how many records, and one example, the most frequent first."""
+    rows = sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
+    return dg.MetadataValue.table(
+        records=[dg.TableRecord({"reason": name, "records": count, "example": plain(example)}) for name, (count, example) in rows],
+        schema=dg.TableSchema([dg.TableColumn("reason", "string"), dg.TableColumn("records", "int"), dg.TableColumn("example", "string")]),
+    )
+
+
+def contact_sheet(objects: ObjectStore, spec: DatasetConfig, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A few pictures with what was said about them, as a markdown table; a picture that cannot be read now is left out."""
+    from caption_assets.core.faults import PictureFault
+    from caption_assets.core.images import thumbnail
+    from caption_assets.core.sources.pictures import PictureRef, Pictures
+
+    pictures, lines = Pictures(objects, spec), ["| picture | caption | record |", "|---|---|---|"]
+    for row in samples[:THUMBNAILS]:
+        try:
+            data = thumbnail(pictures.read(PictureRef.of(row)), spec.images, 128)
+        except PictureFault:
+            continue
+        if len(data) <= THUMBNAIL_BYTES:
+            shown = f"![](data:image/webp;base64,{base64.b64encode(data).decode()})"
+            lines.append(f"| {shown} | {markdown(row['text'] or row['reason'])} | {markdown(row['record_id'])} |")
+    return {"pictures": dg.MetadataValue.md("\n".join(lines))} if len(lines) > 2 else {}

@@ -1,0 +1,130 @@
+"""The Dagster instance of the command: where it lies, how it is prepared, and rows it has to forget."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption_assets.config import ConfigError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+POOL_SLOTS = 2
+"""Two shards at a time on one engine: the next one feeds while the last one drains."""
+
+DAGSTER_YAML = """\
+# Made by `caption-assets init`. https://docs.dagster.io/deployment/oss/dagster-yaml
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+concurrency:
+  runs:
+    max_concurrent_runs: 8
+  pools:
+    default_limit: 2          # GPU steps at a time: one shard feeds while the other drains
+    granularity: op
+run_monitoring:
+  enabled: true
+  start_timeout_seconds: 600
+  cancel_timeout_seconds: 180
+  free_slots_after_run_end_seconds: 60
+sensors:
+  use_threads: true
+  num_workers: 4
+  num_submit_workers: 8
+retention:
+  sensor:
+    purge_after_days: 7
+"""
+
+POSTGRES_YAML = """\
+storage:
+  postgres:
+    postgres_url:
+      env: DAGSTER_POSTGRES_URL
+"""
+
+
+def dagster_home(config_file: Path) -> tuple[Path, bool]:
+    """Where Dagster keeps its records, and whether $DAGSTER_HOME named it; else `.dagster_home` beside the config."""
+    named = os.environ.get("DAGSTER_HOME")
+    if not named:
+        return config_file.parent / ".dagster_home", False
+    home = Path(named).expanduser()
+    if not home.is_absolute():
+        raise ConfigError(f"DAGSTER_HOME={named}: must be an absolute path")
+    return home, True
+
+
+def prepare(home: Path, postgres: bool = False) -> bool:
+    """Makes the folder, dagster.yaml and the databases, under a lock: first use by several processes at once would break
+    them. True when it was new. An existing dagster.yaml stays as it is."""
+    home.mkdir(parents=True, exist_ok=True)
+    with _locked(home):
+        file, fresh = home / "dagster.yaml", False
+        if not file.exists():
+            text = DAGSTER_YAML + (POSTGRES_YAML if postgres else "")
+            temporary = home / ".dagster.yaml.new"
+            temporary.write_text(text)
+            os.replace(temporary, file)
+            fresh = True
+        marker = home / ".prepared"
+        if not marker.exists():
+            from dagster import DagsterInstance
+
+            with DagsterInstance.from_config(str(home)) as instance:
+                instance.get_runs(limit=1)
+                instance.get_dynamic_partitions("none")
+                instance.event_log_storage.get_concurrency_keys()
+                instance.all_instigator_state()
+            marker.touch()
+        return fresh
+
+
+@contextmanager
+def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance at `home`, prepared; child processes find it in DAGSTER_HOME."""
+    prepare(home)
+    os.environ["DAGSTER_HOME"] = str(home)
+    from dagster import DagsterInstance
+
+    with DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    with open(home / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def forget_materializations(instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]) -> None:
+    """Makes partitions missing again whose files the store has lost. Dagster wipes whole assets only, so the rows are taken out
+    of its event log here (materializations and what was planned; runs and their logs stay)."""
+    import sqlalchemy as sa
+    from dagster import DagsterEventType
+    from dagster._core.storage.event_log.schema import AssetEventTagsTable, SqlEventLogStorageTable
+
+    from caption_assets.shards import event_storage
+
+    storage = event_storage(instance)
+    events = SqlEventLogStorageTable.c
+    kinds = [DagsterEventType.ASSET_MATERIALIZATION.value, DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value]
+    for start in range(0, len(partitions), 500):
+        where = sa.and_(
+            events.asset_key == key.to_string(),
+            events.partition.in_(list(partitions[start : start + 500])),
+            events.dagster_event_type.in_(kinds),
+        )
+        with storage.index_connection() as connection:
+            ids = sa.select(events.id).where(where)
+            connection.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_(ids)))
+            connection.execute(SqlEventLogStorageTable.delete().where(where))
+    instance.wipe_asset_cached_status([key])
