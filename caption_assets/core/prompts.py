@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,12 +54,26 @@ def render(template: str, record: Mapping[str, Any], outputs: Mapping[str, str])
 
 
 def as_text(value: Any) -> str:
-    """A record's value as prompt text: strings as they are, all else as JSON."""
-    if isinstance(value, str):
-        return value
-    import orjson
+    """A record's value as prompt text: strings as they are, all else as JSON with every digit."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
-    return orjson.dumps(value, default=str).decode("utf-8", "replace")
+
+def record_fields(record_json: str | None) -> Mapping[str, Any]:
+    """What `{record.NAME}` may name: the manifest's record_json, digits exact; nothing where it is no JSON object."""
+    try:
+        record = json.loads(record_json) if record_json else {}
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def sendable(text: str) -> str:
+    """The text as it can travel: a lone surrogate has no UTF-8 form and becomes U+FFFD. (`prompt_sha256` is of the text itself.)"""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def uses_record(template: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,6 +72,12 @@ class Session(Protocol):
     async def settle(self) -> Sequence[Revocation]:
         """To be called when everything was answered: every endpoint that answered since its last good canary is asked one.
         Returns what has to be asked again (then settle again after); nothing means the shard's replies stand."""
+        ...
+
+    def doubt(self, endpoints: Collection[str]) -> None:
+        """Endpoints that answered this shard in an earlier step which did not end well (it was killed, or it raised): `settle`
+        asks those that the engine knows a canary as if they had answered now. One that fails comes back as a Revocation, its
+        request_ids those of this session (perhaps none). Endpoints that are gone cannot be asked and are passed over."""
         ...
 
     def metrics(self) -> dict[str, float | int | str]:
