@@ -88,9 +88,9 @@ class ChunkNames:
     """Names of the chunks of one step start: `{run_id}-{8 random hex}-{seq:05d}.parquet`; never the same twice."""
 
     def __init__(self, run_id: str) -> None:
-        self._prefix = f"{run_id}-{secrets.token_hex(4)}"
+        self.step = f"{run_id}-{secrets.token_hex(4)}"
         self._next = 0
 
     def next(self) -> str:
         self._next += 1
-        return f"{self._prefix}-{self._next - 1:05d}.parquet"
+        return f"{self.step}-{self._next - 1:05d}.parquet"

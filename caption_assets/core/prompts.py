@@ -68,7 +68,7 @@ def record_fields(record_json: str | None) -> Mapping[str, Any]:
 
 
 def sendable(text: str) -> str:
-    """The text as it can travel: a lone surrogate has no UTF-8 form and becomes U+FFFD. (`prompt_sha256` is of the text itself.)"""
+    """The text as it can travel: a lone surrogate has no UTF-8 form and becomes U+FFFD; `prompt_sha256` is of the text itself."""
     try:
         text.encode()
         return text
@@ -96,7 +96,7 @@ def grid_text(slots: Sequence[int], texts: Sequence[str]) -> str:
         groups.setdefault(text, []).append(slot)
     keys = ", ".join(f'"{slot}"' for slot in slots)
     entries = "\n".join(
-        f"<cell number=\"{', '.join(map(str, members))}\">\n{_as_data(text)}\n</cell>" for text, members in groups.items()
+        f'<cell number="{", ".join(map(str, members))}">\n{_as_data(text)}\n</cell>' for text, members in groups.items()
     )
     return (
         "The image is a grid of numbered pictures; each cell's number is drawn in its corner. Do for every cell what is written "
