@@ -16,6 +16,15 @@ def gpus_of(engine: EngineConfig | None) -> float:
     return float(int(engine.server_args.get("tensor_parallel_size", 1)) * replicas)
 
 
+def largest(asked: list[ResourcesConfig]) -> ResourcesConfig | None:
+    """What a run needs whose steps share one process."""
+    if not asked:
+        return None
+    memory = [r.memory_gb for r in asked if r.memory_gb is not None]
+    gpus = [r.gpus for r in asked if r.gpus is not None]
+    return ResourcesConfig(cpus=max(r.cpus for r in asked), memory_gb=max(memory, default=None), gpus=max(gpus, default=None))
+
+
 def resource_tags(asked: ResourcesConfig | None, engine: EngineConfig | None = None) -> dict[str, Any]:
     """`dagster-ray/…` and `dagster-k8s/config` tags; empty where the config asks for nothing."""
     if asked is None:

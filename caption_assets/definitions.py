@@ -37,5 +37,7 @@ def build(config: Config) -> dg.Definitions:
 
 config = load_config()
 if not config.datasets:
-    dg.get_dagster_logger("caption_assets").warning("no datasets: `caption-assets init` writes a caption_assets.yaml to begin with")
+    dg.get_dagster_logger("caption_assets").warning(
+        "no datasets: `caption-assets init` writes a caption_assets.yaml to begin with"
+    )
 defs = build(config)

@@ -51,8 +51,12 @@ def reasons_table(reasons: Mapping[str, tuple[int, str]]) -> dg.TableMetadataVal
     """Reason, how many records, and one example, the most frequent first."""
     rows = sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
     return dg.MetadataValue.table(
-        records=[dg.TableRecord({"reason": name, "records": count, "example": plain(example)}) for name, (count, example) in rows],
-        schema=dg.TableSchema([dg.TableColumn("reason", "string"), dg.TableColumn("records", "int"), dg.TableColumn("example", "string")]),
+        records=[
+            dg.TableRecord({"reason": name, "records": count, "example": plain(example)}) for name, (count, example) in rows
+        ],
+        schema=dg.TableSchema(
+            [dg.TableColumn("reason", "string"), dg.TableColumn("records", "int"), dg.TableColumn("example", "string")]
+        ),
     )
 
 

@@ -23,9 +23,7 @@ def dataset_jobs(ds: Dataset) -> list[Any]:
 
 def _job(ds: Dataset, name: str, assets: tuple[str, ...], description: str) -> Any:
     """Steps share one process: chunks make a restart cheap, steps of their own would cost seconds each."""
-    tags: dict[str, Any] = {"dataset": ds.name}
-    for asset in assets:
-        tags.update(ds.op_tags(asset))
+    tags: dict[str, Any] = {"dataset": ds.name, **ds.resource_tags(*assets)}
     if "captions" in assets:
         tags[CONFIG_TAG] = ds.config_digest
     return dg.define_asset_job(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
+from caption_assets.cluster import largest, resource_tags
 from caption_assets.config import Config, DatasetConfig, EngineConfig
 from caption_assets.core import recipes
 from caption_assets.core.columns import Column
@@ -17,6 +18,9 @@ from caption_assets.core.layout import Layout
 CONFIG_TAG = "caption_assets/config"
 GPU_POOL = "gpu"
 OWNERS = ["team:captions"]
+RESOURCE_ASSETS: tuple[Literal["manifest", "concat_grids", "captions", "recaptions", "merged"], ...] = (
+    "manifest", "concat_grids", "captions", "recaptions", "merged",
+)  # fmt: skip
 SHARD_ASSETS = ("manifest", "concat_grids", "captions", "recaptions", "merged", "failed")
 
 
@@ -68,11 +72,11 @@ class Dataset:
         """dg.asset with one partition per shard."""
         return self.asset(partitions_def=self.shards, **kwargs)
 
-    def op_tags(self, asset: str) -> dict[str, Any]:
-        """What a cluster's launcher is asked for: `resources` of the config, in the words of Ray and Kubernetes."""
-        from caption_assets.cluster import resource_tags
-
-        return resource_tags(self.config.resources.get(asset), self.engine if asset in ("captions", "recaptions") else None)  # type: ignore[call-overload]
+    def resource_tags(self, *assets: str) -> dict[str, Any]:
+        """What a cluster's launcher is asked for, for one step or a run of several: `resources` of the config."""
+        asked = [self.config.resources[asset] for asset in RESOURCE_ASSETS if asset in assets and asset in self.config.resources]
+        asks_model = "captions" in assets or "recaptions" in assets
+        return resource_tags(largest(asked), self.engine if asks_model else None)
 
 
 def column_schema(columns: tuple[Column, ...]) -> dict[str, dg.TableSchema]:

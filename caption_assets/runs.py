@@ -71,5 +71,7 @@ class Runner:
 
 
 def _remote_origin(job: str) -> object:
-    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute="defs", working_directory=os.getcwd())
+    target = LoadableTargetOrigin(
+        executable_path=sys.executable, module_name=MODULE, attribute="defs", working_directory=os.getcwd()
+    )
     return RemoteRepositoryOrigin(ManagedGrpcPythonEnvCodeLocationOrigin(target, LOCATION), "__repository__").get_job_origin(job)

@@ -159,7 +159,9 @@ def dataset_state(instance: dg.DagsterInstance, ds: Dataset, objects: Any, shard
 
     revision = pinned_revision(objects, ds.layout, ds.engine)
     recipe = recipes.dataset_recipe(recipes.output_recipes(ds.spec, ds.engine, revision))
-    return DatasetState(instance, ds, recipe, shards if shards is not None else instance.get_dynamic_partitions(ds.partitions_name))
+    return DatasetState(
+        instance, ds, recipe, shards if shards is not None else instance.get_dynamic_partitions(ds.partitions_name)
+    )
 
 
 def finished_shards(instance: dg.DagsterInstance, ds: Dataset, objects: Any) -> tuple[dict[str, str], list[str]]:

@@ -1,8 +1,7 @@
 """captions: the model's replies, every grid asked once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -11,9 +10,6 @@ from caption_assets.core.columns import CAPTIONS
 from caption_assets.partitions import GPU_POOL, Dataset, column_schema
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def captions(ds: Dataset) -> dg.AssetsDefinition:
@@ -26,10 +22,10 @@ def captions(ds: Dataset) -> dg.AssetsDefinition:
         code_version=ds.code_version,
         retry_policy=ENGINE_RETRY,
         metadata=column_schema(CAPTIONS),
-        op_tags=ds.op_tags("captions"),
+        op_tags=ds.resource_tags("captions"),
     )
-    def captions(  # type: ignore[no-untyped-def]
-        context: dg.AssetExecutionContext, manifest, mapping, store: StoreResource, engine: CaptionEngine
+    def captions(
+        context: dg.AssetExecutionContext, manifest: Any, mapping: Any, store: StoreResource, engine: CaptionEngine
     ) -> Iterator[dg.MaterializeResult]:
         """One row per request: the raw reply and how it was made, in chunks that are written while the shard is at work."""
         yield from caption_round(ShardRun(context, ds, store), engine, manifest, mapping, "captions")

@@ -1,7 +1,5 @@
 """concat_grids: numbered pictures of several records in one."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -22,9 +20,9 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
         io_manager_key="parquet",
         kinds={"webdataset", "parquet"},
         metadata=column_schema(MAPPING),
-        op_tags=ds.op_tags("concat_grids"),
+        op_tags=ds.resource_tags("concat_grids"),
     )
-    def concat_grids(context: dg.AssetExecutionContext, manifest, store: StoreResource) -> Any:  # type: ignore[no-untyped-def]
+    def concat_grids(context: dg.AssetExecutionContext, manifest: Any, store: StoreResource) -> Any:
         """WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and format."""
         handle: TableHandle = manifest
         from caption_assets.core.gridding import build_grids, remove_stale

@@ -1,7 +1,5 @@
 """caption_index: one DuckDB file to ask over all captions of a dataset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg

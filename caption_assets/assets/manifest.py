@@ -1,7 +1,5 @@
 """manifest: what a shard's source holds, record by record."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg
@@ -19,7 +17,7 @@ def manifest(ds: Dataset) -> dg.AssetsDefinition:
         io_manager_key="parquet",
         kinds={"parquet"},
         metadata=column_schema(MANIFEST),
-        op_tags=ds.op_tags("manifest"),
+        op_tags=ds.resource_tags("manifest"),
     )
     def manifest(context: dg.AssetExecutionContext, store: StoreResource) -> Any:
         """One row per source record, in source order; records that cannot be read at all carry their reason."""

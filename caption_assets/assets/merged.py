@@ -1,8 +1,7 @@
 """merged and failed: every record in exactly one of them."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from caption_assets.partitions import OWNERS, Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from caption_assets.core.merging import Merged
 
 
@@ -53,11 +50,9 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
                 description="Every planned record is in merged or in failed, and in one of them only.",
             )
         ],
-        op_tags=ds.op_tags("merged"),
+        op_tags=ds.resource_tags("merged"),
     )
-    def merged_and_failed(  # type: ignore[no-untyped-def]
-        context: dg.AssetExecutionContext, manifest, mapping, store: StoreResource
-    ) -> Iterator[Any]:
+    def merged_and_failed(context: dg.AssetExecutionContext, manifest: Any, mapping: Any, store: StoreResource) -> Iterator[Any]:
         """Joins manifest, mapping and replies. Both tables are published together or not at all."""
         from caption_assets.core.merging import merge_shard
         from caption_assets.core.objectstore import scratch_dir
@@ -73,13 +68,16 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
     return merged_and_failed
 
 
-def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource, merged: Merged) -> Iterator[Any]:
+def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource, merged: "Merged") -> Iterator[Any]:
     """The check first: with an output before it, a shard would stay materialized although its records are not accounted for."""
     check = dg.AssetCheckResult(
         check_name="records_accounted",
         asset_key=ds.key("merged"),
         passed=not merged.problems,
-        metadata={**merged.counts, **({"problems": dg.MetadataValue.text("\n".join(merged.problems))} if merged.problems else {})},
+        metadata={
+            **merged.counts,
+            **({"problems": dg.MetadataValue.text("\n".join(merged.problems))} if merged.problems else {}),
+        },
     )
     if merged.problems:
         if context.selected_asset_check_keys:

@@ -1,7 +1,5 @@
 """shard_plan: which records make which shard, decided once."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from caption_assets.partitions import Dataset

@@ -1,8 +1,7 @@
 """recaptions: what failed is asked again, then picture by picture."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 
@@ -11,9 +10,6 @@ from caption_assets.core.columns import CAPTIONS
 from caption_assets.partitions import GPU_POOL, Dataset, column_schema
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def recaptions(ds: Dataset) -> dg.AssetsDefinition:
@@ -27,10 +23,10 @@ def recaptions(ds: Dataset) -> dg.AssetsDefinition:
         code_version=ds.code_version,
         retry_policy=ENGINE_RETRY,
         metadata=column_schema(CAPTIONS),
-        op_tags=ds.op_tags("captions"),
+        op_tags=ds.resource_tags("captions"),
     )
-    def recaptions(  # type: ignore[no-untyped-def]
-        context: dg.AssetExecutionContext, manifest, mapping, store: StoreResource, engine: CaptionEngine
+    def recaptions(
+        context: dg.AssetExecutionContext, manifest: Any, mapping: Any, store: StoreResource, engine: CaptionEngine
     ) -> Iterator[dg.MaterializeResult]:
         """One row per further request. Grids without a good cell are asked again whole, then bad cells singly from the source.
         Selected without captions, it adds one round."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from caption_assets.partitions import CONFIG_TAG, Dataset
+from caption_assets.progress import Progress
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 ENGINE_RETRY = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 BACKFILL_TAG = "dagster/backfill"
 REASON_TAG = "caption_assets/retry_reasons"
-OBSERVE_EVERY_S = 30.0
 
 
 class ShardRun:
@@ -43,7 +42,11 @@ class ShardRun:
         if self.key not in plan:
             raise dg.Failure(
                 f"{self.key!r} is no shard of {self.ds.name}: the plan has {len(plan.shards)} shards"
-                + (f", from {plan.shards[0]} to {plan.shards[-1]}" if plan.shards else f"; run `caption-assets plan {self.ds.name}`"),
+                + (
+                    f", from {plan.shards[0]} to {plan.shards[-1]}"
+                    if plan.shards
+                    else f"; run `caption-assets plan {self.ds.name}`"
+                ),
                 allow_retries=False,
             )
         return plan.entries(self.key)
@@ -140,25 +143,3 @@ def caption_round(
     for warning in summary.warnings:
         context.log.warning(warning)
     yield dg.MaterializeResult(metadata=summary.metadata(), data_version=dg.DataVersion(summary.data_version))
-
-
-class Progress:
-    """Observations with rate and ETA while a long shard is at work."""
-
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self.context, self.started, self.last = context, time.monotonic(), time.monotonic()
-
-    def __call__(self, done: int, total: int | None, figures: dict[str, Any]) -> None:
-        now = time.monotonic()
-        if now - self.last < OBSERVE_EVERY_S:
-            return
-        self.last = now
-        rate = done / (now - self.started)
-        left = max(0, total - done) / rate if total and rate else None
-        self.context.log_event(
-            dg.AssetObservation(
-                asset_key=self.context.asset_key,
-                partition=self.context.partition_key,
-                metadata={"captioned_so_far": done, "images_per_s": rate, **({"eta_s": left} if left is not None else {}), **figures},
-            )
-        )

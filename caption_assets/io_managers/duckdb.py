@@ -1,7 +1,5 @@
 """captions.duckdb: built on local scratch from the merged shards, swapped in whole."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -17,9 +15,9 @@ class DuckDBIOManager(dg.ConfigurableIOManager):
     """Brings a dataset's captions.duckdb up to date with the shards of an IndexRequest; readers never see half of it."""
 
     store: str
-    objects: dg.ResourceDependency[StoreResource]
+    objects: StoreResource
 
-    def handle_output(self, context: dg.OutputContext, obj: IndexRequest) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: "IndexRequest") -> None:
         from caption_assets.core.index import build_index
 
         layout = Layout(self.store, context.asset_key.path[0])

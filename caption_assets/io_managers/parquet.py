@@ -1,7 +1,5 @@
 """Parquet tables of the store: written whole or not at all, handed on as light handles."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -24,7 +22,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
     """
 
     store: str
-    objects: dg.ResourceDependency[StoreResource]
+    objects: StoreResource
 
     def address(self, context: dg.OutputContext | dg.InputContext) -> str:
         """`{store}/{dataset}/{asset}/{shard}.parquet`, and the mapping for concat_grids."""
@@ -33,7 +31,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         place = {"manifest": layout.manifest, "concat_grids": layout.mapping, "merged": layout.merged, "failed": layout.failed}
         return place[asset](shard)
 
-    def handle_output(self, context: dg.OutputContext, obj: RecordStream | Path | TableHandle) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: "RecordStream | Path | TableHandle") -> None:
         from caption_assets.core import tables
 
         objects, uri = self.objects.objects, self.address(context)
@@ -46,7 +44,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
             handle = tables.table(objects, uri)
         context.add_output_metadata({**plain_metadata(handle.summary), "path": uri, "dagster/partition_row_count": handle.rows})
 
-    def load_input(self, context: dg.InputContext) -> TableHandle:
+    def load_input(self, context: dg.InputContext) -> "TableHandle":
         from caption_assets.core import tables
         from caption_assets.core.objectstore import ObjectMissing
 

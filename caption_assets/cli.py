@@ -1,0 +1,159 @@
+"""The `caption-assets` command: thin, over the same Dagster instance that the UI shows.
+
+Exit codes: 0 done, 1 something failed, 2 config or usage, 3 batches open or another run holds the lease, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from caption_assets import __version__
+from caption_assets.commands.workplace import INTERRUPTED, USAGE, UsageError, workplace
+from caption_assets.config import ConfigError
+
+EXAMPLES = """
+\b
+Examples:
+  caption-assets init                        a config and a Dagster instance to begin with
+  caption-assets run                         caption everything that is missing or out of date
+  caption-assets run photos --shards A..B    these shards only
+  caption-assets status                      what is done, what failed
+  caption-assets retry photos --reason refusal
+"""
+
+
+@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", help="Default: $CAPTION_ASSETS_CONFIG, else ./caption_assets.yaml")
+@click.version_option(__version__)
+@click.pass_context
+def cli(context: click.Context, config: str | None) -> None:
+    """Captions for image collections of any size."""
+    context.obj = config
+
+
+shards_option = click.option("--shards", metavar="A..B|K,K", help="A range in plan order, inclusive, or a list of keys.")
+
+
+@cli.command()
+@click.option("--postgres", is_flag=True, help="Keep Dagster's records in PostgreSQL, at $DAGSTER_POSTGRES_URL.")
+@click.pass_obj
+def init(config: str | None, postgres: bool) -> int:
+    """Write an example config where there is none and prepare the Dagster instance."""
+    from caption_assets.commands.init import init as command
+
+    return command(config, postgres)
+
+
+@cli.command()
+@click.argument("dataset")
+@click.option("--accept-changed", metavar="FILE", help="Plan this changed source file anew, under a new key.")
+@click.pass_obj
+def plan(config: str | None, dataset: str, accept_changed: str | None) -> int:
+    """List the source and cut what is new into shards."""
+    from caption_assets.commands.plan import plan as command
+
+    with workplace(config) as place:
+        return command(place, dataset, accept_changed)
+
+
+@cli.command()
+@click.argument("datasets", nargs=-1)
+@shards_option
+@click.option("--dry-run", is_flag=True, help="Everything but asking the model: counts, tokens, bytes, hours.")
+@click.pass_obj
+def run(config: str | None, datasets: tuple[str, ...], shards: str | None, dry_run: bool) -> int:
+    """Caption what is missing or out of date, one Dagster run per shard; goes on where an earlier run stopped."""
+    from caption_assets.commands.run import run as command
+
+    with workplace(config) as place:
+        return command(place, datasets, shards, dry_run)
+
+
+@cli.command()
+@click.argument("dataset")
+@click.option("--reason", "reasons", multiple=True, help="Ask again what failed for this reason; all retryable ones without it.")
+@shards_option
+@click.pass_obj
+def retry(config: str | None, dataset: str, reasons: tuple[str, ...], shards: str | None) -> int:
+    """Ask once more for records that failed."""
+    from caption_assets.commands.run import retry as command
+
+    with workplace(config) as place:
+        return command(place, dataset, reasons, shards)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--watch", is_flag=True, help="Again every few seconds, with rates and ETA.")
+@click.pass_obj
+def status(config: str | None, as_json: bool, watch: bool) -> int:
+    """What is done, what is at work and what failed, over all datasets."""
+    from caption_assets.commands.status import status as command
+    from caption_assets.commands.status import watch as watching
+
+    with workplace(config, say_home=not as_json) as place:
+        return watching(place) if watch else command(place, as_json)
+
+
+@cli.command()
+@click.argument("datasets", nargs=-1)
+@click.pass_obj
+def reconcile(config: str | None, datasets: tuple[str, ...]) -> int:
+    """Make Dagster's status equal to what the store holds."""
+    from caption_assets.commands.reconcile import reconcile as command
+
+    with workplace(config) as place:
+        return command(place, datasets)
+
+
+@cli.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.pass_obj
+def clean(config: str | None, dry_run: bool) -> int:
+    """Remove grids that are merged (keep: until_merged), replies of superseded recipes and dead leases."""
+    from caption_assets.commands.clean import clean as command
+
+    with workplace(config) as place:
+        return command(place, dry_run)
+
+
+@cli.group()
+def engine() -> None:
+    """The vLLM servers of this machine."""
+
+
+@engine.command("status")
+def engine_status() -> int:
+    """Which run, and since when they are idle."""
+    from caption_assets.commands.engine import status as command
+
+    return command()
+
+
+@engine.command("stop")
+def engine_stop() -> int:
+    """Stop them now; they also stop by themselves after engine.idle_stop_s."""
+    from caption_assets.commands.engine import stop as command
+
+    return command()
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Runs the command and ends the process with its exit code; errors of the user's are one message, never a traceback."""
+    try:
+        sys.exit(cli.main(arguments, prog_name="caption-assets", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE)
+    except (ConfigError, UsageError) as error:
+        click.echo(f"caption-assets: {error}", err=True)
+        sys.exit(USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""`caption-assets plan`: what the source holds, cut into shards; and how a changed file is accepted."""
+
+from __future__ import annotations
+
+from caption_assets.commands.run import ensure_plan
+from caption_assets.commands.workplace import DONE, FAILED, Workplace
+from caption_assets.runs import Runner
+
+
+def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
+    from caption_assets.assets.plan import register_shards
+    from caption_assets.core.planning import load_plan, make_plan
+
+    (ds,) = place.chosen([name])
+    if accept_changed:
+        result = make_plan(place.objects, ds.layout, ds.spec, accept_changed=accept_changed)
+        register_shards(place.instance, ds, result.plan)
+    if not ensure_plan(place, Runner(place.instance), ds):
+        return FAILED
+    shards = load_plan(place.objects, ds.layout).shards
+    print(f"{ds.name}: {len(shards)} shards" + (f", {shards[0]} to {shards[-1]}" if shards else ""))
+    return DONE

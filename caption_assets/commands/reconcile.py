@@ -1,0 +1,150 @@
+"""`caption-assets reconcile`: Dagster's status made equal to the store, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from caption_assets.commands.workplace import DONE, Workplace
+from caption_assets.core import recipes
+from caption_assets.display import plain_metadata
+from caption_assets.instance import forget_materializations
+from caption_assets.partitions import SHARD_ASSETS, Dataset
+from caption_assets.shards import DatasetState, dataset_state
+
+if TYPE_CHECKING:
+    from caption_assets.core.tables import TableHandle
+
+
+@dataclass
+class Found:
+    """What was put right, by asset."""
+
+    reported: dict[str, list[str]] = field(default_factory=dict)
+    lost: dict[str, list[str]] = field(default_factory=dict)
+
+
+def reconcile(place: Workplace, names: Sequence[str]) -> int:
+    for ds in place.chosen(names):
+        found = reconcile_dataset(place, ds)
+        for asset in SHARD_ASSETS:
+            reported, lost = found.reported.get(asset, []), found.lost.get(asset, [])
+            if reported or lost:
+                print(
+                    f"{ds.name}/{asset}: {len(reported)} shards found in the store and reported, {len(lost)} lost there and marked missing"
+                )
+        if not found.reported and not found.lost:
+            print(f"{ds.name}: Dagster and the store agree")
+    return DONE
+
+
+def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
+    """Reports what the store holds and Dagster does not know; marks missing what the store has lost. Asks no model."""
+    from caption_assets.assets.plan import register_shards
+    from caption_assets.core.planning import load_plan
+
+    plan = load_plan(place.objects, ds.layout)
+    register_shards(place.instance, ds, plan)
+    state = dataset_state(place.instance, ds, place.objects, list(plan.shards))
+    stored, found = Stored(place, ds, state), Found()
+    planned = [shard for shard in plan.shards if shard not in state.at_work]
+    for asset in SHARD_ASSETS:
+        known = state.versions(asset)
+        missing = [shard for shard in planned if shard not in known and stored.has(asset, shard)]
+        for shard in missing:
+            if stored.report(asset, shard):
+                found.reported.setdefault(asset, []).append(shard)
+        lost = [shard for shard in planned if shard in known and not stored.has(asset, shard)]
+        if lost:
+            forget_materializations(place.instance, ds.key(asset), lost)
+            found.lost[asset] = lost
+    return found
+
+
+class Stored:
+    """What the store holds of a dataset, from one listing per kind of object."""
+
+    def __init__(self, place: Workplace, ds: Dataset, state: DatasetState) -> None:
+        self.place, self.ds, self.state = place, ds, state
+        self.names = {asset: self._names(asset) for asset in SHARD_ASSETS}
+
+    def _names(self, asset: str) -> set[str]:
+        folder = {"recaptions": "captions"}.get(asset, asset)
+        prefix, objects = f"{self.ds.layout.root}/{folder}/", self.place.objects
+        below = (info.uri[len(prefix) :] for info in objects.list(prefix))
+        if folder == "captions":
+            return {path.split("/", 1)[0] for path in below if path.endswith(".parquet")}
+        if folder == "concat_grids":
+            return {path.split("/", 1)[0] for path in below if path.endswith("/mapping.parquet")}
+        return {path.removesuffix(".parquet") for path in below if "/" not in path and path.endswith(".parquet")}
+
+    def has(self, asset: str, shard: str) -> bool:
+        """Whether objects of it are there (a shard of source faults only has no replies, and needs none)."""
+        if asset in ("captions", "recaptions"):
+            return shard in self.names["captions"] or shard in self.names["concat_grids"]
+        if asset in ("merged", "failed"):
+            return shard in self.names["merged"] and shard in self.names["failed"]
+        return shard in self.names[asset]
+
+    def report(self, asset: str, shard: str) -> bool:
+        """Tells Dagster of one partition; False when what lies there is not whole or not of today's making."""
+        make = {"captions": self._captions, "recaptions": self._captions, "merged": self._pair, "failed": self._pair}
+        event = make.get(asset, self._table)(asset, shard)
+        if event is None:
+            return False
+        version, metadata = event
+        self.place.instance.report_runless_asset_event(
+            dg.AssetMaterialization(
+                asset_key=self.ds.key(asset),
+                partition=shard,
+                metadata={**metadata, "reconciled": True},
+                tags={"dagster/data_version": version},
+            )
+        )
+        return True
+
+    def _table(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
+        handle = self._handle({"manifest": self.ds.layout.manifest, "concat_grids": self.ds.layout.mapping}[asset](shard))
+        version = handle.metadata.get("version") if handle else None
+        return (version, plain_metadata(handle.summary)) if handle and version else None
+
+    def _captions(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
+        """Captions are done when every cell of every current recipe is."""
+        from caption_assets.core.captioning import count_pending
+        from caption_assets.core.merging import data_version
+
+        manifest, mapping = self._handle(self.ds.layout.manifest(shard)), self._handle(self.ds.layout.mapping(shard))
+        if manifest is None or mapping is None:
+            return None
+        made = current_recipes(self.place, self.ds)
+        if count_pending(self.place.objects, self.ds.layout, self.ds.spec, shard, made, manifest, mapping).requests:
+            return None
+        return data_version(self.place.objects, self.ds.layout, self.ds.spec, shard, made), {}
+
+    def _pair(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
+        from caption_assets.core.merging import read_pair
+
+        pair = read_pair(self.place.objects, self.ds.layout, shard)
+        if pair is None:
+            return None
+        metadata = pair.merged.metadata
+        return metadata["data_version"], {**plain_metadata(pair.merged.summary), "run_id": metadata["run_id"]}
+
+    def _handle(self, uri: str) -> TableHandle | None:
+        from caption_assets.core import tables
+        from caption_assets.core.objectstore import ObjectMissing
+
+        try:
+            return tables.table(self.place.objects, uri)
+        except ObjectMissing:
+            return None
+
+
+def current_recipes(place: Workplace, ds: Dataset) -> dict[str, str]:
+    """Today's recipe of each output, with the revision pinned in the store."""
+    from caption_assets.engines.revision import pinned_revision
+
+    return recipes.output_recipes(ds.spec, ds.engine, pinned_revision(place.objects, ds.layout, ds.engine))

@@ -1,0 +1,190 @@
+"""`caption-assets run` and `retry`: one Dagster run per shard, in this process, until everything is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from caption_assets.commands import terminal
+from caption_assets.commands.workplace import BUSY, DONE, FAILED, INTERRUPTED, UsageError, Workplace, choose_shards
+
+if TYPE_CHECKING:
+    from caption_assets.core.captioning import Pending
+    from caption_assets.partitions import Dataset
+    from caption_assets.runs import Runner
+
+Todo = list[tuple[str, tuple[str, ...]]]
+
+
+@dataclass
+class Outcome:
+    """What came of a loop over shards."""
+
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return INTERRUPTED
+        return FAILED if self.failed else BUSY if self.busy else DONE
+
+
+def run(place: Workplace, names: Sequence[str], shards: str | None, dry_run: bool) -> int:
+    """Plans what is new, then materializes per shard what is missing or out of date."""
+    from caption_assets.commands.reconcile import reconcile_dataset
+    from caption_assets.liveness import clear_dead_runs
+    from caption_assets.runs import Runner
+
+    for run_id in clear_dead_runs(place.instance, place.datasets, place.objects):
+        print(f"run {run_id[:8]} was dead: marked failed, its slots are free")
+    runner, outcome = Runner(place.instance), Outcome()
+    for ds in place.chosen(names):
+        if not ensure_plan(place, runner, ds):
+            outcome.failed.append(f"{ds.name}/shard_plan")
+            continue
+        reconcile_dataset(place, ds)
+        todo = _todo(place, ds, shards)
+        if dry_run:
+            _say_dry_run(place, ds, todo)
+            continue
+        _run_shards(place, runner, ds, todo, outcome)
+        if outcome.interrupted:
+            break
+    return outcome.exit_code
+
+
+def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
+    """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new."""
+    from caption_assets.assets.plan import register_shards
+    from caption_assets.core.objectstore import ObjectError
+    from caption_assets.core.planning import PlanError, load_plan, new_objects
+
+    try:
+        if new_objects(place.objects, ds.layout, ds.spec):
+            run_id, success = runner.run(ds, "plan", ["shard_plan"])
+            if not success:
+                terminal.failure(place.instance, run_id, f"{ds.name}/shard_plan")
+            return success
+        register_shards(place.instance, ds, load_plan(place.objects, ds.layout))
+        return True
+    except (PlanError, ObjectError) as error:
+        print(f"{ds.name}: {error}")
+        return False
+
+
+def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
+    """Shards with what each needs."""
+    from caption_assets.core.planning import load_plan
+    from caption_assets.shards import dataset_state
+
+    chosen = choose_shards(load_plan(place.objects, ds.layout), shards)
+    state = dataset_state(place.instance, ds, place.objects, chosen)
+    return [(shard, needs) for shard in chosen if (needs := state.needs(shard))]
+
+
+def _run_shards(
+    place: Workplace,
+    runner: Runner,
+    ds: Dataset,
+    todo: Todo,
+    outcome: Outcome,
+    tags: dict[str, str] | None = None,
+) -> None:
+    if not todo:
+        print(f"{ds.name}: nothing to do, every shard is done")
+        return _index(place, runner, ds, outcome)
+    print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}")
+    started = time.monotonic()
+    for number, (shard, needs) in enumerate(todo, 1):
+        with terminal.shard_progress(f"{ds.name}/{shard}"):
+            run_id, success = runner.run(ds, "caption_shard", needs, shard, tags)
+        end = terminal.how_it_ended(place.instance, run_id, success)
+        if end == "interrupted":
+            outcome.interrupted = True
+            print("interrupted; `caption-assets run` goes on where this stopped")
+            return None
+        if end == "done":
+            outcome.done += 1
+            left = (time.monotonic() - started) / number * (len(todo) - number)
+            terminal.shard_line(place.instance, ds, shard, number, len(todo), left)
+        else:
+            (outcome.busy if end == "busy" else outcome.failed).append(f"{ds.name}/{shard}")
+            terminal.failure(place.instance, run_id, f"{ds.name}/{shard}")
+    return _index(place, runner, ds, outcome)
+
+
+def _index(place: Workplace, runner: Runner, ds: Dataset, outcome: Outcome) -> None:
+    """Brings captions.duckdb up to date, when a shard was merged since it was built."""
+    index = place.instance.get_latest_materialization_event(ds.key("caption_index"))
+    built = index.timestamp if index else 0.0
+    merged = place.instance.get_latest_materialization_event(ds.key("merged"))
+    if merged is None or (merged.timestamp <= built and place.objects.exists(ds.layout.index)):
+        return
+    run_id, success = runner.run(ds, "caption_index", ["caption_index"])
+    if not success:
+        outcome.failed.append(f"{ds.name}/caption_index")
+        terminal.failure(place.instance, run_id, f"{ds.name}/caption_index")
+
+
+def _requests(place: Workplace, ds: Dataset, todo: Todo) -> str:
+    """How many requests the work means, in words; shards without grids yet are counted once these are there."""
+    asking = [(shard, needs) for shard, needs in todo if "captions" in needs]
+    prepared = [shard for shard, needs in asking if "manifest" not in needs]
+    counts = [pending(place, ds, shard) for shard in prepared]
+    said = f"{sum(count.requests for count in counts):,} requests"
+    unknown = len(asking) - len(prepared)
+    return said + (f" and those of {unknown} shards that are not prepared yet" if unknown else "")
+
+
+def pending(place: Workplace, ds: Dataset, shard: str) -> Pending:
+    """What the shard would ask now, without asking."""
+    from caption_assets.commands.reconcile import current_recipes
+    from caption_assets.core import tables
+    from caption_assets.core.captioning import count_pending
+
+    manifest = tables.table(place.objects, ds.layout.manifest(shard))
+    mapping = tables.table(place.objects, ds.layout.mapping(shard))
+    return count_pending(place.objects, ds.layout, ds.spec, shard, current_recipes(place, ds), manifest, mapping)
+
+
+def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | None) -> int:
+    """One more round for records that failed for these reasons (all retryable ones for none), shard by shard."""
+    from caption_assets.assets.shard_run import REASON_TAG
+    from caption_assets.core.columns import REASONS
+    from caption_assets.liveness import clear_dead_runs
+    from caption_assets.runs import Runner
+
+    unknown = [reason for reason in reasons if reason not in REASONS]
+    if unknown:
+        raise UsageError(f"--reason {unknown[0]}: no such reason; there are {', '.join(REASONS)}")
+    clear_dead_runs(place.instance, place.datasets, place.objects)
+    (ds,) = place.chosen([name])
+    runner, outcome = Runner(place.instance), Outcome()
+    chosen = shards_with(place, ds, set(reasons), shards)
+    if not chosen:
+        print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
+    tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
+    needs = ("recaptions", "merged", "failed")
+    if ds.spec.grid.keep == "until_merged":
+        needs = ("concat_grids", *needs)
+    _run_shards(place, runner, ds, [(shard, needs) for shard in chosen], outcome, tags)
+    return outcome.exit_code
+
+
+def shards_with(place: Workplace, ds: Dataset, reasons: set[str], shards: str | None) -> list[str]:
+    """Merged shards in which a record failed for one of the reasons (any retryable one for none)."""
+    from caption_assets.core.columns import RETRYABLE_REASONS
+    from caption_assets.core.merging import read_pair
+    from caption_assets.core.planning import load_plan
+
+    wanted, found = reasons or RETRYABLE_REASONS, []
+    for shard in choose_shards(load_plan(place.objects, ds.layout), shards):
+        pair = read_pair(place.objects, ds.layout, shard)
+        if pair and wanted.intersection(pair.merged.summary.get("reasons", {})):
+            found.append(shard)
+    return found

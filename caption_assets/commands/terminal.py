@@ -1,0 +1,127 @@
+"""What the commands print: tables, lines per shard, progress on a terminal. Text of models and records is made safe here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from caption_assets.display import plain
+from caption_assets.progress import listening
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from caption_assets.partitions import Dataset
+
+INTERRUPTED_ERRORS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A plain table; the same on a terminal and in a file."""
+    shown = [[("-" if cell is None else plain(str(cell))) for cell in row] for row in rows]
+    widths = [max(len(header), *(len(row[i]) for row in shown), 0) if shown else len(header) for i, header in enumerate(headers)]
+    for row in ([*headers], *shown):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@contextmanager
+def shard_progress(title: str) -> Iterator[None]:
+    """A bar with rate and ETA while a shard is at work, on a terminal; nothing elsewhere."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task(plain(title), total=None, rate="")
+
+        def show(stage: str, done: int, total: int | None, rate: float) -> None:
+            bar.update(task, description=f"{plain(title)} {stage}", completed=done, total=total, rate=f"{rate:,.0f} pictures/s")
+
+        with listening(show):
+            yield
+
+
+def shard_line(instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float) -> None:
+    """One line for a finished shard, from its materialization."""
+    records = instance.fetch_materializations(_merged(ds, shard), limit=1).records
+    event = records[0].asset_materialization if records else None
+    figures = {key: value.value for key, value in event.metadata.items()} if event else {}
+    captioned, failed = figures.get("captioned"), figures.get("failed")
+    eta = f", about {duration(left_s)} left" if number < of else ""
+    print(f"[{number}/{of}] {ds.name}/{shard}: {captioned} captioned, {failed} failed{eta}", flush=True)
+
+
+def _merged(ds: Dataset, shard: str) -> dg.AssetRecordsFilter:
+    import dagster
+
+    return dagster.AssetRecordsFilter(asset_key=ds.key("merged"), asset_partitions=[shard])
+
+
+def how_it_ended(instance: dg.DagsterInstance, run_id: str, success: bool) -> str:
+    """done, failed, busy (another run holds the shard, or batches are open) or interrupted.
+
+    execute_run swallows Ctrl-C and SIGTERM: only the run's events say that it was one."""
+    if success:
+        return "done"
+    for error in step_errors(instance, run_id):
+        names = {error.cls_name, error.cause.cls_name if error.cause else None}
+        if names.intersection(INTERRUPTED_ERRORS):
+            return "interrupted"
+        if "holds the shard" in error.message:
+            return "busy"
+    return "failed"
+
+
+def step_errors(instance: dg.DagsterInstance, run_id: str) -> list[Any]:
+    import dagster
+
+    found = []
+    for entry in instance.all_logs(run_id, of_type={dagster.DagsterEventType.STEP_FAILURE, dagster.DagsterEventType.RUN_FAILURE}):
+        event = entry.dagster_event
+        data = event.event_specific_data if event else None
+        if data is not None and getattr(data, "error", None) is not None:
+            found.append(data.error)  # type: ignore[union-attr]
+    return found
+
+
+def failure(instance: dg.DagsterInstance, run_id: str, what: str) -> None:
+    """What failed, where, and why, in two lines."""
+    import dagster
+
+    for entry in instance.all_logs(run_id, of_type=dagster.DagsterEventType.STEP_FAILURE):
+        event = entry.dagster_event
+        if event is None:
+            continue
+        data = event.step_failure_data
+        said = data.user_failure_data.description if data.user_failure_data and data.user_failure_data.description else None
+        if said is None and data.error is not None:
+            cause = data.error.cause or data.error
+            said = cause.message.strip().splitlines()[-1] if cause.message.strip() else cause.cls_name
+        step = (event.step_key or "").split("__")[-1]
+        print(f"{what}: failed in {step} (run {run_id[:8]}): {plain(str(said))}", file=sys.stderr, flush=True)
+        return
+    errors = step_errors(instance, run_id)
+    print(
+        f"{what}: failed (run {run_id[:8]}): {plain(errors[-1].message) if errors else 'see the run in the UI'}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 42 s, 3 min, 2.5 h, 1.2 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
