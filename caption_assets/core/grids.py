@@ -7,18 +7,16 @@ number from 1 in white on a black box in the cell's top left corner. Cells witho
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
 from caption_assets.config import GridConfig
 from caption_assets.core.images import Decoded
+from caption_assets.core.pixels import encode, fitted, scaled
 
 CANVAS = (255, 255, 255)
-MEDIA_TYPES = {"webp": "image/webp", "jpeg": "image/jpeg", "png": "image/png"}
 
 
 def grid_size(grid: GridConfig) -> tuple[int, int]:
@@ -27,25 +25,9 @@ def grid_size(grid: GridConfig) -> tuple[int, int]:
     return grid.cols * pitch + grid.gap, grid.rows * pitch + grid.gap
 
 
-def fitted(width: int, height: int, side: int) -> tuple[int, int]:
-    """The size with this aspect whose longer side is `side`; no side becomes 0."""
-    longest = max(width, height)
-    return max(1, round(width * side / longest)), max(1, round(height * side / longest))
-
-
 def cell_image(decoded: Decoded, grid: GridConfig) -> Image.Image:
     """The picture in the size it has in a cell: its longer side is cell_size."""
-    size = fitted(decoded.width, decoded.height, grid.cell_size)
-    return scaled(decoded.image, size)
-
-
-def scaled(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The RGB picture in exactly this size."""
-    if image.size == size:
-        return image
-    # Hamming reduces about as well as Lanczos for less than half of the time; it is not made for enlarging.
-    enlarges = size[0] * size[1] > image.width * image.height
-    return image.resize(size, Image.Resampling.BICUBIC if enlarges else Image.Resampling.HAMMING, reducing_gap=3.0)
+    return scaled(decoded.image, fitted(decoded.width, decoded.height, grid.cell_size))
 
 
 def compose(cells: Sequence[Image.Image], grid: GridConfig) -> bytes:
@@ -67,19 +49,6 @@ def compose(cells: Sequence[Image.Image], grid: GridConfig) -> bytes:
             label = _label(index + 1, grid.label_font_size)
             canvas.paste(label.crop((0, 0, min(label.width, grid.cell_size), min(label.height, grid.cell_size))), (left, top))
     return encode(canvas, grid.format, grid.quality)
-
-
-def encode(image: Image.Image, format: str, quality: int) -> bytes:
-    """An RGB picture as webp, jpeg or png."""
-    # Effort 2 gives files as small as Pillow's usual 4 for two thirds of the time; less effort makes them larger.
-    options: dict[str, Any] = {
-        "webp": {"quality": quality, "method": 2},
-        "jpeg": {"quality": quality},
-        "png": {"compress_level": 3},
-    }
-    sink = io.BytesIO()
-    image.save(sink, format, **options[format])
-    return sink.getvalue()
 
 
 @lru_cache(maxsize=256)
