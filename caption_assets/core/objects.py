@@ -19,6 +19,11 @@ class ObjectInfo:
     mtime: float
 
 
+def is_marker(info: ObjectInfo) -> bool:
+    """Whether it only marks a folder in S3. Listings have it; whoever makes records of a listing counts it as ignored."""
+    return info.size == 0 and info.uri.endswith("/")
+
+
 class ObjectError(Exception):
     """An object could not be read or written. `reason` is one of core.columns.REASONS; str(error) says what happened where."""
 
