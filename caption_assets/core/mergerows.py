@@ -1,0 +1,152 @@
+"""The records of one shard for the merge: manifest rows with their mapping rows beside them, and their numbers in DuckDB.
+
+A record's number n is its row in the manifest, from 0. Everything wide is kept apart and joined by n; DuckDB holds ids and
+numbers only, and spills them to the scratch folder when they pass its memory limit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.spill import Ints
+from caption_assets.core.tables import TableHandle
+
+MEMORY_LIMIT = "512MB"
+BATCH_ROWS = 16_384
+_IDS = pa.schema(
+    {"n": pa.int64(), "record_id": pa.string(), "readable": pa.bool_(), "sha256": pa.string(), "duplicate_of": pa.string()}
+)
+_OLDER = pa.schema({"record_id": pa.string(), "sha256": pa.string()})
+
+
+class Mismatch(Exception):
+    """Manifest and mapping of a shard do not belong together. The message says where."""
+
+
+def beside(
+    objects: ObjectStore,
+    manifest: TableHandle,
+    mapping: TableHandle,
+    manifest_columns: Sequence[str],
+    mapping_columns: Sequence[str],
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Manifest rows in order, and beside them the mapping rows of the same records: nulls where the manifest has a fault.
+
+    Needs record_id and reason of the manifest, record_id of the mapping. Raises Mismatch.
+    """
+    shown = _Rows(objects, mapping, mapping_columns)
+    start = 0
+    for batch in manifest.batches(objects, list(manifest_columns), BATCH_ROWS):
+        rows = pa.Table.from_batches([batch])
+        readable = pc.is_null(rows["reason"])
+        ids = rows["record_id"].filter(readable)
+        found = shown.next(len(ids))
+        if found.num_rows < len(ids) or not pc.all(pc.equal(found["record_id"], ids), min_count=0).as_py():
+            raise Mismatch(
+                f"{mapping.uri} is not the mapping of {manifest.uri}: they differ within the records {start + 1} to "
+                f"{start + rows.num_rows}; materialize concat_grids again"
+            )
+        place = pc.subtract(pc.cumulative_sum(pc.cast(readable, pa.int64())), 1)
+        yield rows, found.take(pc.if_else(readable, place, None))
+        start += rows.num_rows
+    if shown.next(1).num_rows:
+        raise Mismatch(f"{mapping.uri} has more records than {manifest.uri}: materialize concat_grids again")
+
+
+class _Rows:
+    """Rows of a table in order, any number at a time."""
+
+    def __init__(self, objects: ObjectStore, handle: TableHandle, columns: Sequence[str]) -> None:
+        self._batches = handle.batches(objects, list(columns), BATCH_ROWS)
+        self._waiting = pa.schema([handle.schema.field(name) for name in columns]).empty_table()
+
+    def next(self, count: int) -> pa.Table:
+        """The next `count` rows, fewer at the end."""
+        while self._waiting.num_rows < count and (batch := next(self._batches, None)) is not None:
+            self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
+        rows, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
+        return rows
+
+
+@dataclass
+class MergeRows:
+    """The records in DuckDB: table `rows` (n, record_id, readable, picture, duplicate_of), and view `known` (source, record_id, n,
+    picture) of those whose replies count, source 0 being the shard itself and 1… those it replaces. picture: equal for equal bytes.
+
+    copies, firsts: n of each duplicate and n of its first copy.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    count: int
+    copies: Ints
+    firsts: Ints
+
+    def repeated_ids(self) -> list[str]:
+        """Some of the record_ids that stand in the manifest more than once; none in a sound one."""
+        (missing,) = self._one("SELECT count(*) - count(DISTINCT hash(record_id)) FROM rows")
+        if not missing:
+            return []
+        found = self.connection.sql("SELECT record_id FROM rows GROUP BY record_id HAVING count(*) > 1 ORDER BY 1 LIMIT 3")
+        return [row[0] for row in found.fetchall()]
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """Count and sum of hashes of the manifest's record_ids: equal for equal sets of unique ids."""
+        return self._one("SELECT count(*), sum(hash(record_id)::HUGEINT) FROM rows")
+
+    def fingerprint_of(self, paths: Sequence[Path]) -> tuple[int, ...]:
+        """The same over the record_ids of finished local parquet files together."""
+        self.connection.execute(
+            "SELECT count(*), sum(hash(record_id)::HUGEINT) FROM read_parquet(?)", [[str(path) for path in paths]]
+        )
+        return tuple(self.connection.fetchall()[0])
+
+    def _one(self, query: str) -> tuple[int, ...]:
+        return tuple(self.connection.sql(query).fetchall()[0])
+
+
+def load_rows(
+    objects: ObjectStore, manifest: TableHandle, mapping: TableHandle, replaced: Sequence[TableHandle], scratch: Path
+) -> MergeRows:
+    """Reads ids and pictures of a shard; replaced: the mappings of the shards that it replaces. Raises Mismatch."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        start = 0
+        pairs = beside(objects, manifest, mapping, ["record_id", "reason"], ["record_id", "reason", "sha256", "duplicate_of"])
+        for rows, shown in pairs:
+            readable = pc.and_(pc.is_null(rows["reason"]), pc.is_null(shown["reason"]))
+            numbers = pa.array(range(start, start + rows.num_rows), pa.int64())
+            columns = [numbers, rows["record_id"], readable, shown["sha256"], shown["duplicate_of"]]
+            yield from pa.Table.from_arrays(columns, schema=_IDS).to_batches()
+            start += rows.num_rows
+
+    connection = duckdb.connect()
+    threads = min(4, os.cpu_count() or 1)
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'; SET threads = {threads}; SET enable_progress_bar = false")
+    connection.execute("SET temp_directory = '{}'".format(str(scratch).replace("'", "''")))
+    connection.execute("CREATE TABLE rows (n BIGINT, record_id VARCHAR, readable BOOLEAN, picture UBIGINT, duplicate_of VARCHAR)")
+    for batch in batches():
+        connection.register("incoming", batch)
+        connection.execute("INSERT INTO rows SELECT n, record_id, readable, hash(sha256), duplicate_of FROM incoming")
+    connection.execute(
+        "CREATE TABLE older (source INTEGER, record_id VARCHAR, n BIGINT, picture UBIGINT);"
+        "CREATE VIEW known AS SELECT 0 AS source, record_id, n, picture FROM rows WHERE readable UNION ALL FROM older"
+    )
+    for source, handle in enumerate(replaced, 1):
+        for batch in handle.batches(objects, _OLDER.names, BATCH_ROWS):
+            connection.register("incoming", batch)
+            connection.execute(
+                f"INSERT INTO older SELECT {source}, r.record_id, r.n, r.picture FROM rows r JOIN incoming o "  # noqa: S608
+                "ON o.record_id = r.record_id AND hash(o.sha256) = r.picture WHERE r.readable"
+            )
+    pairs = connection.sql(
+        "SELECT c.n AS copy, f.n AS first FROM rows c JOIN rows f ON f.record_id = c.duplicate_of WHERE c.readable ORDER BY 1"
+    ).fetchnumpy()
+    return MergeRows(connection, manifest.rows, pairs["copy"], pairs["first"])

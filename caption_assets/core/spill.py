@@ -1,0 +1,81 @@
+"""Rows too many for memory: written once to a scratch file, then read from any place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+BATCH_ROWS = 8192
+
+
+class Spill:
+    """A local Arrow file of rows 0, 1, …, mapped into memory: the page cache holds what is used, nothing is parsed twice.
+
+    Rows are appended first; `seal` ends that, and reading begins. The file belongs to whoever made its folder.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.rows = 0
+        self._path = path
+        self._pending: list[pa.Table] = []
+        self._bounds = [0]
+        self._writer = pa.ipc.new_file(str(path), schema)
+
+    def append(self, rows: pa.Table) -> None:
+        """Adds rows of this schema; small pieces are gathered into batches of BATCH_ROWS."""
+        self.rows += rows.num_rows
+        self._pending.append(rows)
+        if self.rows - self._bounds[-1] >= BATCH_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.rows > self._bounds[-1]:
+            for batch in pa.concat_tables(self._pending).combine_chunks().to_batches(BATCH_ROWS):
+                self._writer.write_batch(batch)
+                self._bounds.append(self._bounds[-1] + batch.num_rows)
+        self._pending = []
+
+    def seal(self) -> Spill:
+        """Ends the writing; to be called once."""
+        self._flush()
+        self._writer.close()
+        self._file = pa.ipc.open_file(pa.memory_map(str(self._path)))
+        return self
+
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """All rows in order, as they were appended."""
+        return (self._file.get_batch(number) for number in range(len(self._bounds) - 1))
+
+    def table(self) -> pa.Table:
+        """All rows as one table that lies in the file, not in memory."""
+        return self._file.read_all()
+
+    def take(self, rows: Ints) -> pa.Table:
+        """The rows of these numbers, in the order asked; -1 gives a row of nulls.
+
+        Each batch is visited once, so that rows in about the order of writing cost about a copy of them.
+        """
+        present = rows >= 0
+        wanted = rows[present]
+        order = np.argsort(wanted, kind="stable")
+        wanted = wanted[order]
+        place = np.empty(len(wanted), dtype=np.int64)
+        place[order] = np.arange(len(wanted))
+        bounds = np.array(self._bounds, dtype=np.int64)
+        number = np.searchsorted(bounds, wanted, side="right") - 1
+        cuts = np.flatnonzero(np.diff(number)) + 1
+        parts = [
+            self._file.get_batch(int(numbers[0])).take(pa.array(local - bounds[numbers[0]]))
+            for numbers, local in zip(np.split(number, cuts), np.split(wanted, cuts), strict=True)
+            if len(numbers)
+        ]
+        found = pa.Table.from_batches(parts, self.schema).combine_chunks()
+        index = np.full(len(rows), -1, dtype=np.int64)
+        index[present] = place
+        return found.take(pa.array(index, mask=~present))
