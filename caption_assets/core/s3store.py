@@ -60,7 +60,7 @@ class S3Objects:
             page = bucket.call(Request("listed", prefix, key), _lister(bucket, key, position))
             entries = page.get("Contents") or ()
             for entry in entries:
-                yield ObjectInfo(f"s3://{name}/{entry['Key']}", entry["Size"], _bare(entry), entry["LastModified"].timestamp())
+                yield _info(f"s3://{name}/{entry['Key']}", entry["Size"], entry)
             if not page.get("IsTruncated"):
                 return
             token = page.get("NextContinuationToken")
@@ -74,7 +74,7 @@ class S3Objects:
         bucket = self.bucket(name)
         request = Request("read", uri, key)
         found = bucket.call(request, lambda access: access.boto.head_object(Bucket=name, Key=key, **bucket.payer))
-        return ObjectInfo(uri, found["ContentLength"], _bare(found), found["LastModified"].timestamp())
+        return _info(uri, found["ContentLength"], found)
 
     def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
         name, key = _key(uri)
@@ -141,9 +141,9 @@ def _key(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-def _bare(entry: Any) -> str:
-    """The etag without its quotes, so that those of listings and of heads are equal."""
-    return str(entry.get("ETag", "")).strip('"')
+def _info(uri: str, size: int, answer: Any) -> ObjectInfo:
+    """From an entry of a listing or a head: some stores quote the etag or give fractions of a second in one of them only."""
+    return ObjectInfo(uri, size, str(answer.get("ETag", "")).strip('"'), float(int(answer["LastModified"].timestamp())))
 
 
 def _lister(bucket: Bucket, prefix: str, position: dict[str, str]) -> Callable[[Access], Any]:

@@ -88,7 +88,9 @@ def open_parquet(objects: ObjectStore, uri: str) -> pq.ParquetFile:
 def table(objects: ObjectStore, uri: str) -> TableHandle:
     """The handle of a published table. Raises ObjectMissing where there is none."""
     with open_parquet(objects, uri) as file:
-        return TableHandle(uri, file.schema_arrow, file.metadata.num_rows)
+        # What is added after the last row stands in the footer only, not in the schema that Arrow stores there.
+        metadata = {k: v for k, v in (file.metadata.metadata or {}).items() if k != b"ARROW:schema"}
+        return TableHandle(uri, file.schema_arrow.with_metadata(metadata or None), file.metadata.num_rows)
 
 
 def write_parquet(objects: ObjectStore, uri: str, stream: RecordStream, row_group_rows: int = ROW_GROUP_ROWS) -> TableHandle:
