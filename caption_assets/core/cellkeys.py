@@ -76,10 +76,9 @@ class TextFile:
             self._flush()
         return os.pread(self._file.fileno(), length, start).decode("utf-8", "surrogatepass")
 
-    @property
-    def present(self) -> npt.NDArray[np.bool_]:
-        """Which rows have a text."""
-        return self._starts >= 0
+    def size(self, rows: npt.NDArray[np.bool_]) -> int:
+        """Bytes of the texts of these rows."""
+        return int(self._lengths[rows].sum(dtype=np.int64))
 
     def _flush(self) -> None:
         view = memoryview(self._buffer)

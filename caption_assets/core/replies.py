@@ -146,11 +146,6 @@ class Replies:
         """The newest parsable text of a row, filters not applied."""
         return self._texts.get(row) if self._texts is not None else None
 
-    @property
-    def has_text(self) -> Bools:
-        assert self._texts is not None
-        return self._texts.present
-
 
 @dataclass(frozen=True)
 class _Said:

@@ -18,7 +18,7 @@ from caption_assets.core.cellkeys import KeyIndex, hash_keys
 from caption_assets.core.chunks import replaced_shards
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
-from caption_assets.core.shardrows import beside
+from caption_assets.core.mergerows import beside
 from caption_assets.core.tables import TableHandle, table
 
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class JobRows:
         self, manifest_columns: Sequence[str] = (), mapping_columns: Sequence[str] = ()
     ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number of the first record, manifest part, mapping part) in order; both parts have record_id and reason, and the
-        mapping's rows are null where the manifest has a fault. Raises core.shardrows.Mismatch."""
+        mapping's rows are null where the manifest has a fault. Raises core.mergerows.Mismatch."""
         job, start = self.job, 0
         left, right = (list(dict.fromkeys(("record_id", "reason", *names))) for names in (manifest_columns, mapping_columns))
         for rows, shown in beside(job.objects, job.manifest, job.mapping, left, right):
