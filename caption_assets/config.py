@@ -86,6 +86,14 @@ class GridConfig(_Model):
         """1x1: no grids are made, pictures are sent from the source."""
         return self.rows * self.cols == 1
 
+    @model_validator(mode="after")
+    def _encodable(self) -> GridConfig:
+        longest = max(self.rows, self.cols) * (self.cell_size + self.gap) + self.gap
+        limit = {"webp": 16383, "jpeg": 65500, "png": 65500}[self.format]
+        if longest > limit and not self.single:
+            raise ValueError(f"a side would be {longest} pixels, {self.format} allows {limit}; lower rows, cols or cell_size")
+        return self
+
 
 class ImagesConfig(_Model):
     longest_side: int = Field(1024, ge=16, le=16384, description="pixels; larger pictures are scaled down before sending")
