@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,15 +59,17 @@ class EngineDown(Exception):
 class Session(Protocol):
     """One shard's use of an engine, inside one asyncio event loop. `async with engine.session() as session:`."""
 
-    concurrency: int
-    """How many asks may usefully be in flight at once now; changes as the fleet does."""
+    @property
+    def concurrency(self) -> int:
+        """How many asks may usefully be in flight at once now; changes as the fleet does."""
+        ...
 
     async def ask(self, request: ChatRequest) -> ChatReply:
         """Sends it to the fittest endpoint; retries, fails over, waits for throttles. Raises EngineDown."""
         ...
 
     def revoked(self) -> Sequence[Revocation]:
-        """Revocations found since the last call; to be looked at often."""
+        """Revocations found since the last call; to be looked at often, and once more when an ask raised EngineDown."""
         ...
 
     async def settle(self) -> Sequence[Revocation]:
@@ -83,3 +86,15 @@ class Session(Protocol):
     def metrics(self) -> dict[str, float | int | str]:
         """Figures for the metadata: canary requests, retries, throttles, prefix-cache hit rate where the server says so, …"""
         ...
+
+
+class Engine(Protocol):
+    """Opened once per process and settings, shared by all shards; each shard has a session of its own."""
+
+    kind: str
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """Nothing is started or asked before the first request."""
+        ...
+
+    def close(self) -> None: ...
