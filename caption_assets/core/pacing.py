@@ -13,7 +13,7 @@ import random
 import threading
 import time
 
-MIN_RATE = 2.0  # requests/s
+MIN_RATE = 10.0  # requests/s; whoever is refused pauses by himself as well
 REFUSED_SHARE = 0.05
 DECREASE_EVERY_S = 0.5  # refusals of requests that were under way together are one piece of news
 RECOVERY = 0.05  # of the rate that was refused, per second

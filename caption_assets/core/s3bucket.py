@@ -190,5 +190,6 @@ class Bucket:
     def _error(self, fault: S3Fault, request: Request, tries: int) -> ObjectError:
         if fault.kind == "throttled" and fault.status == 0:
             return Throttled(f"{request.uri}: cannot be {request.what}: s3://{self.name}: {fault.code}")
-        region = next((a.region for a in self._accesses.values()), self.settings.region or "unknown")
-        return as_error(fault, request.what, request.uri, self.name, region, tries)
+        last = next(iter(self._accesses.values()), None)
+        region, endpoint = (last.region, last.boto.meta.endpoint_url) if last else (self.settings.region or "unknown", "S3")
+        return as_error(fault, request.what, request.uri, self.name, region, endpoint, tries)

@@ -70,7 +70,8 @@ class S3Fault:
         return self.status in (301, 307) or self.code in _REGION
 
     def __str__(self) -> str:
-        return " ".join(str(part) for part in (self.status, self.code) if part) or "no connection"
+        words = " ".join(str(part) for part in (self.status, self.code) if part)
+        return f"the connection failed{words and f' ({words})'}" if self.kind == "connection" else words
 
 
 def fault_of(error: Exception) -> S3Fault | None:
@@ -130,7 +131,7 @@ def _fault(status: int, code: str, region: str | None = None) -> S3Fault:
     return S3Fault(kind, status, code, region if status in (301, 307, 400) or code in _REGION else None)
 
 
-def as_error(fault: S3Fault, what: str, uri: str, bucket: str, region: str, tries: int) -> ObjectError:
+def as_error(fault: S3Fault, what: str, uri: str, bucket: str, region: str, endpoint: str, tries: int) -> ObjectError:
     """The error people and the failed table get. `what`: read, listed, written, deleted."""
     often = f" ({tries} tries)" if tries > 1 else ""
     if fault.kind == "missing":
@@ -144,6 +145,8 @@ def as_error(fault: S3Fault, what: str, uri: str, bucket: str, region: str, trie
     if fault.wrong_region:
         where = f"it is in {fault.region}" if fault.region else f"it is not in {region}"
         hint = f"the bucket {bucket}: {where}; set region in s3 or in s3.buckets.{bucket}"
+    elif fault.kind == "connection":
+        hint = f"{re.sub('//[^/@]*@', '//', endpoint)} does not answer or breaks off"
     elif fault.kind == "refused":
         own = f"check the credentials, their rights on the bucket {bucket} and the s3 settings profile, role_arn, anonymous"
         return ObjectError(f"{uri}: access is refused: {fault}: {hint or own}")
