@@ -7,6 +7,7 @@ import warnings
 import dagster as dg
 
 from caption_assets.assets import dataset_assets
+from caption_assets.checks import standing_checks
 from caption_assets.config import Config, load_config
 from caption_assets.io_managers.duckdb import DuckDBIOManager
 from caption_assets.io_managers.parquet import ParquetIOManager
@@ -14,6 +15,8 @@ from caption_assets.jobs import dataset_jobs
 from caption_assets.partitions import Dataset
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
+from caption_assets.schedules import build_schedules
+from caption_assets.sensors import build_sensors
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
@@ -24,6 +27,9 @@ def build(config: Config) -> dg.Definitions:
     store = StoreResource(s3_settings=config.s3.model_dump_json())
     return dg.Definitions(
         assets=[asset for ds in datasets for asset in dataset_assets(ds)],
+        asset_checks=[check for ds in datasets for check in standing_checks(ds)],
+        sensors=build_sensors(datasets),
+        schedules=build_schedules(datasets),
         jobs=[job for ds in datasets for job in dataset_jobs(ds)],
         resources={
             "store": store,

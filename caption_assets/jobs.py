@@ -1,7 +1,6 @@
 """Jobs: what people launch, one run per shard."""
 
-from __future__ import annotations
-
+import time
 from typing import Any
 
 import dagster as dg
@@ -18,6 +17,8 @@ def dataset_jobs(ds: Dataset) -> list[Any]:
         _job(ds, "prepare_shard", PREPARE_ASSETS, "Manifest and grids of a shard; needs no GPU."),
         _job(ds, "caption_shard", SHARD_ASSETS, "A shard from its manifest to merged and failed; what is up to date is kept."),
         _job(ds, "caption_index", ("caption_index",), "Brings captions.duckdb up to date."),
+        checks_job(ds),
+        recaption_out_of_date(ds),
     ]
 
 
@@ -33,3 +34,59 @@ def _job(ds: Dataset, name: str, assets: tuple[str, ...], description: str) -> A
         description=description,
         tags=tags,
     )
+
+
+def checks_job(ds: Dataset) -> Any:
+    """The standing checks over all shards, without materializing anything."""
+    keys = [dg.AssetCheckKey(ds.key("merged"), name) for name in ("failed_shards", "shards_up_to_date")]
+    return dg.define_asset_job(
+        f"{ds.name}_checks",
+        selection=dg.AssetSelection.checks(*keys),
+        executor_def=dg.in_process_executor,
+        description="Looks for shards whose last run failed and for shards that are out of date.",
+        tags={"dataset": ds.name},
+    )
+
+
+def recaption_out_of_date(ds: Dataset) -> dg.JobDefinition:
+    """Launched without config from the UI: a backfill of just the shards that another recipe or other filters made."""
+
+    @dg.op(name=f"{ds.name}__recaption_out_of_date", required_resource_keys={"store"})
+    def request(context: dg.OpExecutionContext) -> None:
+        from dagster._core.execution.backfill import PartitionBackfill
+        from dagster._core.utils import make_new_backfill_id
+
+        from caption_assets.definitions import defs
+        from caption_assets.shards import dataset_state
+
+        state = dataset_state(context.instance, ds, context.resources.store.objects)
+        shards = [shard for shard in state.versions("merged") if state.state(shard).status == "out_of_date"]
+        if not shards:
+            context.log.info("every captioned shard is up to date")
+            return
+        backfill = PartitionBackfill.from_asset_partitions(
+            backfill_id=make_new_backfill_id(),
+            asset_graph=defs.resolve_asset_graph(),
+            asset_selection=[ds.key(asset) for asset in SHARD_ASSETS],
+            partition_names=shards,
+            dynamic_partitions_store=context.instance,
+            tags={"dataset": ds.name, CONFIG_TAG: ds.config_digest},
+            backfill_timestamp=time.time(),
+            all_partitions=False,
+            title=f"{ds.name}: {len(shards)} shards out of date",
+            description=None,
+            run_config=None,
+        )
+        context.instance.add_backfill(backfill)
+        context.log.info(f"asked for backfill {backfill.backfill_id} of {len(shards)} shards")
+
+    @dg.job(
+        name=f"{ds.name}_recaption_out_of_date",
+        executor_def=dg.in_process_executor,
+        tags={"dataset": ds.name},
+        description="Asks for runs of the shards that were captioned with another recipe or merged with other filters.",
+    )
+    def job() -> None:
+        request()
+
+    return job

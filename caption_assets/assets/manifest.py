@@ -26,7 +26,7 @@ def manifest(ds: Dataset) -> dg.AssetsDefinition:
 
         shard = ShardRun(context, ds, store)
         entries = shard.plan_entries()
-        version = manifest_version(ds.spec, [list(entry.identity) for entry in entries])
+        version = manifest_version(ds.spec, entries.digest())
         with shard.lease():
             kept = reusable(store.objects, ds.layout.manifest(shard.key), version)
             stream = kept or read_manifest(store.objects, ds.spec, entries).tagged(version=version, shard=shard.key)

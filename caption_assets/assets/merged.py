@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from caption_assets.assets.shard_run import ShardRun
+from caption_assets.checks import coverage_result, merged_checks, sanity_result
 from caption_assets.core.columns import FAILED, merged_columns
 from caption_assets.display import contact_sheet, reasons_table
 from caption_assets.partitions import OWNERS, Dataset, column_schema
@@ -41,15 +42,7 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
             "merged": out("merged", merged_columns([p.name for p in ds.spec.prompts]), "One row per record with a caption."),
             "failed": out("failed", FAILED, "One row per record without any caption, and why."),
         },
-        check_specs=[
-            dg.AssetCheckSpec(
-                "records_accounted",
-                asset=ds.key("merged"),
-                blocking=True,
-                partitions_def=ds.shards,
-                description="Every planned record is in merged or in failed, and in one of them only.",
-            )
-        ],
+        check_specs=merged_checks(ds),
         op_tags=ds.resource_tags("merged"),
     )
     def merged_and_failed(context: dg.AssetExecutionContext, manifest: Any, mapping: Any, store: StoreResource) -> Iterator[Any]:
@@ -70,27 +63,31 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
 
 def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource, merged: "Merged") -> Iterator[Any]:
     """The check first: with an output before it, a shard would stay materialized although its records are not accounted for."""
-    check = dg.AssetCheckResult(
-        check_name="records_accounted",
-        asset_key=ds.key("merged"),
-        passed=not merged.problems,
-        metadata={
-            **merged.counts,
-            **({"problems": dg.MetadataValue.text("\n".join(merged.problems))} if merged.problems else {}),
-        },
+    from caption_assets.core.sanity import look_over
+
+    problems = {"problems": dg.MetadataValue.text("\n".join(merged.problems))} if merged.problems else {}
+    accounted = dg.AssetCheckResult(
+        check_name="records_accounted", asset_key=ds.key("merged"), passed=not problems, metadata={**merged.counts, **problems}
     )
-    if merged.problems:
-        if context.selected_asset_check_keys:
-            yield check
+    if problems:
+        yield from _selected(context, accounted)
         raise dg.Failure("records_accounted: " + "; ".join(merged.problems[:5]), allow_retries=False)
-    version = dg.DataVersion(merged.data_version)
+    sanity = look_over(merged.merged_path, [prompt.name for prompt in ds.spec.prompts])
     figures = {**merged.counts, "reasons": reasons_table(merged.reasons)}
     pictures = contact_sheet(store.objects, ds.spec, merged.samples) if ds.spec.thumbnails else {}
-    paths = {"failed": merged.failed_path, "merged": merged.merged_path}
-    for name, path in paths.items():
+    version, layout = dg.DataVersion(merged.data_version), ds.layout
+    for name, path, place, more in (
+        ("failed", merged.failed_path, layout.failed, {}),
+        ("merged", merged.merged_path, layout.merged, pictures),
+    ):
         if name in context.selected_output_names:
-            yield dg.Output(path, name, metadata={**figures, **(pictures if name == "merged" else {})}, data_version=version)
+            yield dg.Output(path, name, metadata={**figures, **more}, data_version=version)
         else:
-            store.objects.put_file({"failed": ds.layout.failed, "merged": ds.layout.merged}[name](context.partition_key), path)
-    if context.selected_asset_check_keys:
-        yield check
+            store.objects.put_file(place(context.partition_key), path)
+    yield from _selected(context, accounted, coverage_result(ds, merged.counts), sanity_result(ds, sanity))
+
+
+def _selected(context: dg.AssetExecutionContext, *results: dg.AssetCheckResult) -> Iterator[dg.AssetCheckResult]:
+    """Those that this run is to report."""
+    wanted = {key.name for key in context.selected_asset_check_keys}
+    yield from (result for result in results if result.check_name in wanted)

@@ -24,7 +24,7 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
 
 def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: object) -> None:
     """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in one batch, retired ones away."""
-    from caption_assets.core.planning import Plan
+    from caption_assets.core.plans import Plan
 
     assert isinstance(plan, Plan)
     known = set(instance.get_dynamic_partitions(ds.partitions_name))

@@ -16,12 +16,14 @@ from caption_assets.resources.store import StoreResource
 if TYPE_CHECKING:
     from caption_assets.core.layout import Layout
     from caption_assets.core.objectstore import ObjectStore
-    from caption_assets.core.planning import PlanEntry
+    from caption_assets.core.plans import ShardEntries
     from caption_assets.core.tables import TableHandle
 
 ENGINE_RETRY = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 BACKFILL_TAG = "dagster/backfill"
 REASON_TAG = "caption_assets/retry_reasons"
+HELD_BY = "lease_held_by"
+"""Metadata of a failure that only says: another run is at work on the shard."""
 
 
 class ShardRun:
@@ -34,9 +36,9 @@ class ShardRun:
         self.run_id = self.run.run_id
         self.root_run_id = self.run.root_run_id or self.run_id
 
-    def plan_entries(self) -> list[PlanEntry]:
+    def plan_entries(self) -> ShardEntries:
         """The shard's part of the plan. Fails for a key that the plan does not know: anyone can add a partition in the UI."""
-        from caption_assets.core.planning import load_plan
+        from caption_assets.core.plans import load_plan
 
         plan = load_plan(self.objects, self.ds.layout)
         if self.key not in plan:
@@ -60,7 +62,8 @@ class ShardRun:
             with hold(self.objects, self.ds.layout.lease(self.key), self.run_id):
                 yield
         except LeaseHeld as held:
-            raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", allow_retries=False) from None
+            metadata = {HELD_BY: held.lease.run_id}
+            raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", metadata=metadata, allow_retries=False) from None
 
     def check_config(self) -> None:
         """Stops before the first request when the run was launched for another recipe or geometry.

@@ -44,7 +44,7 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
 def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
     """Reports what the store holds and Dagster does not know; marks missing what the store has lost. Asks no model."""
     from caption_assets.assets.plan import register_shards
-    from caption_assets.core.planning import load_plan
+    from caption_assets.core.plans import load_plan
 
     plan = load_plan(place.objects, ds.layout)
     register_shards(place.instance, ds, plan)

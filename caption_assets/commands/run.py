@@ -62,7 +62,7 @@ def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
     """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new."""
     from caption_assets.assets.plan import register_shards
     from caption_assets.core.objectstore import ObjectError
-    from caption_assets.core.planning import PlanError, load_plan, new_objects
+    from caption_assets.core.planning import new_objects
 
     try:
         if new_objects(place.objects, ds.layout, ds.spec):
@@ -79,7 +79,7 @@ def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
 
 def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
     """Shards with what each needs."""
-    from caption_assets.core.planning import load_plan
+    from caption_assets.core.plans import load_plan
     from caption_assets.shards import dataset_state
 
     chosen = choose_shards(load_plan(place.objects, ds.layout), shards)
@@ -180,7 +180,7 @@ def shards_with(place: Workplace, ds: Dataset, reasons: set[str], shards: str | 
     """Merged shards in which a record failed for one of the reasons (any retryable one for none)."""
     from caption_assets.core.columns import RETRYABLE_REASONS
     from caption_assets.core.merging import read_pair
-    from caption_assets.core.planning import load_plan
+    from caption_assets.core.plans import load_plan
 
     wanted, found = reasons or RETRYABLE_REASONS, []
     for shard in choose_shards(load_plan(place.objects, ds.layout), shards):

@@ -12,6 +12,7 @@ from caption_assets.progress import listening
 
 if TYPE_CHECKING:
     import dagster as dg
+    from dagster._core.execution.plan.objects import StepFailureData
 
     from caption_assets.partitions import Dataset
 
@@ -68,54 +69,41 @@ def _merged(ds: Dataset, shard: str) -> dg.AssetRecordsFilter:
 
 
 def how_it_ended(instance: dg.DagsterInstance, run_id: str, success: bool) -> str:
-    """done, failed, busy (another run holds the shard, or batches are open) or interrupted.
+    """done, failed, busy (another run holds the shard) or interrupted.
 
     execute_run swallows Ctrl-C and SIGTERM: only the run's events say that it was one."""
+    from caption_assets.assets.shard_run import HELD_BY
+
     if success:
         return "done"
-    for error in step_errors(instance, run_id):
-        names = {error.cls_name, error.cause.cls_name if error.cause else None}
+    for failed in step_failures(instance, run_id):
+        error, said = failed.error, failed.user_failure_data
+        names = {error.cls_name, error.cause.cls_name if error.cause else None} if error else set()
         if names.intersection(INTERRUPTED_ERRORS):
             return "interrupted"
-        if "holds the shard" in error.message:
+        if said is not None and HELD_BY in (said.metadata or {}):
             return "busy"
     return "failed"
 
 
-def step_errors(instance: dg.DagsterInstance, run_id: str) -> list[Any]:
+def step_failures(instance: dg.DagsterInstance, run_id: str) -> list[StepFailureData]:
+    """What the failed steps of a run left, in order."""
     import dagster
 
-    found = []
-    for entry in instance.all_logs(run_id, of_type={dagster.DagsterEventType.STEP_FAILURE, dagster.DagsterEventType.RUN_FAILURE}):
-        event = entry.dagster_event
-        data = event.event_specific_data if event else None
-        if data is not None and getattr(data, "error", None) is not None:
-            found.append(data.error)  # type: ignore[union-attr]
-    return found
+    events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=dagster.DagsterEventType.STEP_FAILURE)]
+    return [event.step_failure_data for event in events if event is not None]
 
 
 def failure(instance: dg.DagsterInstance, run_id: str, what: str) -> None:
-    """What failed, where, and why, in two lines."""
-    import dagster
-
-    for entry in instance.all_logs(run_id, of_type=dagster.DagsterEventType.STEP_FAILURE):
-        event = entry.dagster_event
-        if event is None:
-            continue
-        data = event.step_failure_data
-        said = data.user_failure_data.description if data.user_failure_data and data.user_failure_data.description else None
-        if said is None and data.error is not None:
-            cause = data.error.cause or data.error
-            said = cause.message.strip().splitlines()[-1] if cause.message.strip() else cause.cls_name
-        step = (event.step_key or "").split("__")[-1]
-        print(f"{what}: failed in {step} (run {run_id[:8]}): {plain(str(said))}", file=sys.stderr, flush=True)
-        return
-    errors = step_errors(instance, run_id)
-    print(
-        f"{what}: failed (run {run_id[:8]}): {plain(errors[-1].message) if errors else 'see the run in the UI'}",
-        file=sys.stderr,
-        flush=True,
-    )
+    """What failed and why, in one line on stderr."""
+    said = "see the run in the UI"
+    for failed in step_failures(instance, run_id):
+        if failed.user_failure_data is not None and failed.user_failure_data.description:
+            said = failed.user_failure_data.description
+        elif failed.error is not None:
+            cause = failed.error.cause or failed.error
+            said = (cause.message.strip().splitlines() or [str(cause.cls_name)])[-1]
+    print(f"{what}: failed (run {run_id[:8]}): {plain(said)}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

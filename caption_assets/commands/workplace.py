@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from caption_assets.core.objectstore import ObjectStore
-    from caption_assets.core.planning import Plan
+    from caption_assets.core.plans import Plan
     from caption_assets.partitions import Dataset
 
 DONE, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 3, 130

@@ -73,9 +73,9 @@ def fields_digest(spec: DatasetConfig) -> str:
     return digest(spec.fields.model_dump(), 8)
 
 
-def manifest_version(spec: DatasetConfig, entries: list[Any]) -> str:
+def manifest_version(spec: DatasetConfig, plan_digest: str) -> str:
     """data_version of a manifest: what the plan says of its shard, and which fields were read."""
-    return f"{digest(entries)}.{fields_digest(spec)}"
+    return f"{plan_digest}.{fields_digest(spec)}"
 
 
 def mapping_version(spec: DatasetConfig, manifest_version: str) -> str:
