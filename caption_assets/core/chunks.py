@@ -170,13 +170,14 @@ def read_chunks(
             raise data
         try:
             parquet = pq.ParquetFile(pa.BufferReader(data))
-            if any(f not in parquet.schema_arrow for f in wanted):
+            found = parquet.schema_arrow
+            if any(f not in found for f in wanted):
                 raise pa.ArrowInvalid("its columns are not those of a chunk")
             rows = parquet.read(columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             warnings.append(f"{file.uri}: cannot be read as a chunk and was passed over: {str(error)[:200]}")
             continue
-        yield file, rows.replace_schema_metadata(parquet.schema_arrow.metadata)
+        yield file, rows.replace_schema_metadata(found.metadata)
 
 
 @dataclass

@@ -24,7 +24,6 @@ BATCH_ROWS = 16_384
 _IDS = pa.schema(
     {"n": pa.int64(), "record_id": pa.string(), "readable": pa.bool_(), "sha256": pa.string(), "duplicate_of": pa.string()}
 )
-_OLDER = pa.schema({"record_id": pa.string(), "sha256": pa.string()})
 
 
 class Mismatch(Exception):
@@ -78,8 +77,9 @@ class _Rows:
 
 @dataclass
 class MergeRows:
-    """The records in DuckDB: table `rows` (n, record_id, readable, picture, duplicate_of), and view `known` (source, record_id, n,
-    picture) of those whose replies count, source 0 being the shard itself and 1… those it replaces. picture: equal for equal bytes.
+    """The records in DuckDB: table `rows` (n, record_id, readable, picture, duplicate_of), and view `known` (source, record_id,
+    n, picture) of those whose replies count, source 0 being the shard itself and 1… those it replaces. picture: equal for
+    equal bytes.
 
     copies, firsts: n of each duplicate and n of its first copy.
     """
@@ -140,12 +140,15 @@ def load_rows(
         "CREATE VIEW known AS SELECT 0 AS source, record_id, n, picture FROM rows WHERE readable UNION ALL FROM older"
     )
     for source, handle in enumerate(replaced, 1):
-        for batch in handle.batches(objects, _OLDER.names, BATCH_ROWS):
+        connection.execute("CREATE OR REPLACE TABLE pictures (record_id VARCHAR, picture UBIGINT)")
+        for batch in handle.batches(objects, ["record_id", "sha256"], BATCH_ROWS):
             connection.register("incoming", batch)
-            connection.execute(
-                f"INSERT INTO older SELECT {source}, r.record_id, r.n, r.picture FROM rows r JOIN incoming o "  # noqa: S608
-                "ON o.record_id = r.record_id AND hash(o.sha256) = r.picture WHERE r.readable"
-            )
+            connection.execute("INSERT INTO pictures SELECT record_id, hash(sha256) FROM incoming")
+        connection.execute(
+            "INSERT INTO older SELECT ?, r.record_id, r.n, r.picture FROM rows r JOIN pictures USING (record_id, picture) "
+            "WHERE r.readable",
+            [source],
+        )
     pairs = connection.sql(
         "SELECT c.n AS copy, f.n AS first FROM rows c JOIN rows f ON f.record_id = c.duplicate_of WHERE c.readable ORDER BY 1"
     ).fetchnumpy()

@@ -56,8 +56,8 @@ class Spill:
         """All rows as one table that lies in the file, not in memory."""
         return self._file.read_all()
 
-    def take(self, rows: Ints) -> pa.Table:
-        """The rows of these numbers, in the order asked; -1 gives a row of nulls.
+    def take(self, rows: Ints, columns: list[str] | None = None) -> pa.Table:
+        """The rows of these numbers, in the order asked, all columns or some; -1 gives a row of nulls.
 
         Each batch is visited once, so that rows in about the order of writing cost about a copy of them.
         """
@@ -70,12 +70,13 @@ class Spill:
         bounds = np.array(self._bounds, dtype=np.int64)
         number = np.searchsorted(bounds, wanted, side="right") - 1
         cuts = np.flatnonzero(np.diff(number)) + 1
+        schema = pa.schema([self.schema.field(name) for name in columns or self.schema.names])
         parts = [
-            self._file.get_batch(int(numbers[0])).take(pa.array(local - bounds[numbers[0]]))
+            self._file.get_batch(int(numbers[0])).select(schema.names).take(pa.array(local - bounds[numbers[0]]))
             for numbers, local in zip(np.split(number, cuts), np.split(wanted, cuts), strict=True)
             if len(numbers)
         ]
-        found = pa.Table.from_batches(parts, self.schema).combine_chunks()
+        found = pa.Table.from_batches(parts, schema).combine_chunks()
         index = np.full(len(rows), -1, dtype=np.int64)
         index[present] = place
         return found.take(pa.array(index, mask=~present))
