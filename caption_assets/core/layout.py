@@ -43,6 +43,20 @@ class Layout:
     def mapping(self, shard: str) -> str:
         return f"{self.grids_folder(shard)}mapping.parquet"
 
+    @property
+    def all_grids(self) -> str:
+        """The folder of every shard's grids."""
+        return f"{self.root}/concat_grids/"
+
+    @property
+    def all_captions(self) -> str:
+        """The folder of every shard's replies."""
+        return f"{self.root}/captions/"
+
+    @property
+    def all_leases(self) -> str:
+        return f"{self.root}/leases/"
+
     def captions_folder(self, shard: str) -> str:
         return f"{self.root}/captions/{_checked(shard)}/"
 

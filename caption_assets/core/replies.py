@@ -50,9 +50,10 @@ class Replies:
     def __init__(self, rows: JobRows, output: str, index: KeyIndex, judging: Judging | None, keep_texts: bool) -> None:
         self._rows, self._output, self._index, self._judging = rows, output, index, judging
         self._keep_texts = keep_texts
+        self.looks_into = bool(judging) or keep_texts
         self.warnings: list[str] = []
-        self.unproven: set[str] = set()
-        """Endpoints that answered in chunks of steps that did not end well, and have not been proven honest since."""
+        self.unproven: dict[ChunkFile, set[str]] = {}
+        """Chunks after which their endpoints were not proven honest (their step did not end well), and these endpoints."""
         self._revoked, self._shards = Revoked(), [rows.job.shard, *rows.job.replaced]
         self._same = {shard: rows.same_pictures(shard) for shard in rows.job.replaced}
         self._clear()
@@ -60,6 +61,7 @@ class Replies:
     def _clear(self) -> None:
         count = self._rows.count
         self._read: set[str] = set()
+        self.unproven.clear()
         self.kind = np.zeros(count, np.uint8)
         self.newest_at = np.full(count, -1, np.int64)
         self.grid_attempt, self.single_attempt = np.zeros(count, np.uint16), np.zeros(count, np.uint16)
@@ -72,8 +74,8 @@ class Replies:
         self._texts = TextFile(count) if self._keep_texts else None
         self._text_at = np.full(count, -1, np.int64) if self._keep_texts else None
 
-    def refresh(self) -> None:
-        """Reads what was stored since the last call."""
+    def refresh(self) -> bool:
+        """Reads what was stored since the last call; whether something was revoked."""
         job = self._rows.job
         self.warnings.clear()
         more = [self._revoked.refresh(job.objects, job.layout.revoked_folder(shard), self.warnings) for shard in self._shards]
@@ -82,10 +84,11 @@ class Replies:
         for shard in reversed(self._shards):
             folder = job.layout.chunks_folder(shard, self._output, job.recipes[self._output])
             files = [file for file in list_chunks(job.objects, folder, self.warnings) if file.uri not in self._read]
-            columns = [*STATE_COLUMNS, "endpoint", *(TEXT_COLUMNS if self._judging or self._keep_texts else ())]
+            columns = [*STATE_COLUMNS, "endpoint", *(TEXT_COLUMNS if self.looks_into else ())]
             for file, table in read_chunks(job.objects, files, CAPTIONS_SCHEMA, columns, self.warnings):
                 self._absorb(shard, file, table)
                 self._read.add(file.uri)
+        return any(more)
 
     def _absorb(self, shard: str, file: ChunkFile, table: pa.Table) -> None:
         job = self._rows.job
@@ -96,7 +99,7 @@ class Replies:
         if not table.num_rows:
             return
         if not self._revoked.proves(file):
-            self.unproven.update(endpoint for endpoint in table["endpoint"].to_pylist() if endpoint)
+            self.unproven[file] = {endpoint for endpoint in table["endpoint"].to_pylist() if endpoint}
         cells = _Cells(table, self._index, self._same.get(shard))
         errors = table["error"].to_pylist()
         passing = np.array([is_transient(error) for error in errors])
@@ -115,7 +118,7 @@ class Replies:
             self.of_root[row] = True
         newest = at >= self.newest_at[row]
         self.newest_at[row[newest]], self.kind[row[newest]] = at[newest], kinds[request[newest]]
-        if self._judging or self._keep_texts:
+        if self.looks_into:
             for number, said in enumerate(cells.requests(table)):
                 self._look_into(said, bool(grids[number]))
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from caption_assets.core.columns import REASONS, RETRYABLE_REASONS
 from caption_assets.core.grids import grid_size
+from caption_assets.core.images import MEDIA_TYPES
 from caption_assets.core.replies import NONE, VALID
 from caption_assets.core.shardjob import Bools
 from caption_assets.core.sources.pictures import PictureRef
@@ -29,6 +30,7 @@ PIXELS_PER_TOKEN = 28 * 28
 """Of Qwen's vision encoders; for estimates only."""
 BYTES_PER_TOKEN = 4
 _REF = ("uri", "source_uri", "source_index", "byte_offset", "byte_length")
+_SHOWN = ("sha256", "format", "width", "height")
 _GRID = ("grid_id", "slot", "grid_object", "byte_offset", "byte_length")
 
 
@@ -50,8 +52,9 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request before anything was read. Exactly one of grid (a mapping row), picture and neither (text only) is set;
-    sha256: of the picture."""
+    """One request before anything was read. grid: a mapping row, or picture: a single one, or neither for text only.
+
+    sha256: of the picture; fits: it can probably be sent as its own bytes."""
 
     request_id: str
     output: str
@@ -63,6 +66,7 @@ class Ask:
     grid: dict[str, Any] | None = None
     picture: PictureRef | None = None
     sha256: str | None = None
+    fits: bool = False
 
     @property
     def grid_id(self) -> str | None:
@@ -70,7 +74,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Pending:
     """What a choice costs. again: requests whose records have been answered or failed before; bytes: of pictures sent."""
 
     requests: int = 0
@@ -80,8 +84,8 @@ class Estimate:
     max_completion_tokens: int = 0
     picture_bytes: int = 0
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Pending) -> Pending:
+        return Pending(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Requests:
@@ -132,7 +136,7 @@ class Requests:
         """Number of requests."""
         return len(np.unique(self.survey.group[choice.whole])) + int(choice.single.sum())
 
-    def estimate(self, choice: Choice) -> Estimate:
+    def pending(self, choice: Choice) -> Pending:
         """Counts without asking, and without reading pictures."""
         survey, spec = self.survey, self._job.spec
         asked, requests = choice.whole | choice.single, self.count(choice)
@@ -152,7 +156,7 @@ class Requests:
                 sent += pc.sum(shown["byte_length"].filter(first)).as_py() or 0
         records = int(asked.sum())
         most = spec.sampling_of(survey.prompt).max_tokens * records
-        return Estimate(requests, records, requests - self.count(fresh), int(tokens), most, sent)
+        return Pending(requests, records, requests - self.count(fresh), int(tokens), most, sent)
 
     def asks(self, choice: Choice) -> Iterator[Ask]:
         """The requests in the records' order: grids, then single ones."""
@@ -183,11 +187,13 @@ class Requests:
         )
 
     def _singles(self, chosen: Bools) -> Iterator[Ask]:
-        for start, rows, shown in self._rows.batches(_REF, ["sha256"]):
+        side = self._job.spec.images.longest_side
+        for start, rows, shown in self._rows.batches(_REF, _SHOWN):
             refs = rows.select(["record_id", *_REF])
-            for number, record_id, place in _picked(chosen, start, rows, shown, ["sha256"], refs):
-                sha = place.pop("sha256")
-                yield self._single(number, record_id, picture=PictureRef(**place), sha256=sha)
+            for number, record_id, place in _picked(chosen, start, rows, shown, _SHOWN, refs):
+                sha, kind, width, height = (place.pop(name) for name in _SHOWN)
+                fits = kind in MEDIA_TYPES and max(width or 0, height or 0) <= side
+                yield self._single(number, record_id, picture=PictureRef(**place), sha256=sha, fits=fits)
 
     def _text_only(self, chosen: Bools) -> Iterator[Ask]:
         for start, rows, shown in self._rows.batches():
