@@ -1,8 +1,9 @@
 """How fast a bucket may be asked, learnt from its answers and shared by all threads of the process.
 
-Additive increase, multiplicative decrease: while more than one request in twenty is refused the rate is halved, every answer
-raises it a little, and far above the rate that was refused there is no limit at all. A bucket that has answered nothing for
-long is not asked by everyone: whoever comes fails at once, and one request every few seconds looks whether it is back.
+Twice a second it is looked at what the last half second brought. More than one refusal in twenty requests: from now on a
+little less than what was answered. Fewer: a little more, until the limit no longer holds anybody back and is dropped.
+A bucket that has answered nothing for long is not asked by everyone: whoever comes fails at once, and one request every few
+seconds looks whether it is back.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import threading
 import time
 
 MIN_RATE = 10.0  # requests/s; whoever is refused pauses by himself as well
+WINDOW_S = 0.5
 REFUSED_SHARE = 0.05
-DECREASE_EVERY_S = 0.5  # refusals of requests that were under way together are one piece of news
-RECOVERY = 0.05  # of the rate that was refused, per second
-WINDOW_S = 1.0
+BELOW_ANSWERED = 0.8
+GROWTH = 0.1  # per second
 DOWN_AFTER_S = 120.0
 DOWN_AFTER_REFUSALS = 30
 PROBE_EVERY_S = 5.0
@@ -33,11 +34,9 @@ class Pace:
         self._name = name
         self._lock = threading.Lock()
         self._rate: float | None = None
-        self._peak = 0.0
         self._next = 0.0  # when the next request may start
-        self._decreased = self._said = 0.0
-        self._seen, self._recent, self._recent_refused = time.monotonic(), 0.0, 0.0  # decaying counts
-        self._refusals, self._trouble_since, self._probed = 0, 0.0, 0.0
+        self._window, self._answers, self._refused = time.monotonic(), 0, 0
+        self._in_a_row, self._trouble_since, self._probed, self._said = 0, 0.0, -math.inf, -math.inf
         self.ever_answered = False
 
     @property
@@ -49,7 +48,7 @@ class Pace:
         """Seconds to wait before asking; infinite where the bucket is down and another request is looking."""
         with self._lock:
             now = time.monotonic()
-            if self._down(now):
+            if self._in_a_row >= DOWN_AFTER_REFUSALS and now - self._trouble_since > DOWN_AFTER_S:
                 if now - self._probed < PROBE_EVERY_S:
                     return math.inf
                 self._probed = now
@@ -63,38 +62,34 @@ class Pace:
     def answered(self) -> None:
         """The bucket answered, whatever it said of the object."""
         with self._lock:
-            self._count(refused=False)
-            self._refusals, self.ever_answered = 0, True
-            if self._rate is not None:
-                self._rate += max(1.0, self._peak * RECOVERY) / self._rate
-                if self._rate > 2 * self._peak:
-                    self._rate = None
+            self._answers += 1
+            self._in_a_row, self.ever_answered = 0, True
+            self._adapt(time.monotonic())
 
     def refused(self) -> None:
         """It was busy, broken or not to be reached."""
         with self._lock:
-            now = self._count(refused=True)
-            self._refusals += 1
-            self._trouble_since = now if self._refusals == 1 else self._trouble_since
-            if self._recent_refused < REFUSED_SHARE * self._recent or now - self._decreased < DECREASE_EVERY_S:
-                return
-            self._decreased = now
-            self._peak = max(MIN_RATE, min(self._recent / WINDOW_S, self._rate or math.inf))
-            self._rate = max(MIN_RATE, self._peak / 2)
+            now = time.monotonic()
+            self._refused += 1
+            self._in_a_row += 1
+            self._trouble_since = now if self._in_a_row == 1 else self._trouble_since
+            self._adapt(now)
+
+    def _adapt(self, now: float) -> None:
+        elapsed = now - self._window
+        if elapsed < WINDOW_S:
+            return
+        answers, asked = self._answers, self._answers + self._refused
+        if self._refused > REFUSED_SHARE * asked:
+            self._rate = max(MIN_RATE, BELOW_ANSWERED * answers / elapsed)
             if now - self._said > 60:
                 self._said = now
                 log.warning("%s refuses requests: going on with %.0f a second", self._name, self._rate)
-
-    def _down(self, now: float) -> bool:
-        return self._refusals >= DOWN_AFTER_REFUSALS and now - self._trouble_since > DOWN_AFTER_S
-
-    def _count(self, refused: bool) -> float:
-        now = time.monotonic()
-        faded = math.exp((self._seen - now) / WINDOW_S)
-        self._seen = now
-        self._recent = self._recent * faded + 1
-        self._recent_refused = self._recent_refused * faded + refused
-        return now
+        elif self._rate is not None:
+            self._rate *= 1 + GROWTH * min(elapsed, 1.0)
+            if self._rate > 4 * asked / elapsed:
+                self._rate = None
+        self._window, self._answers, self._refused = now, 0, 0
 
 
 def pause(attempt: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from botocore.awsrequest import AWSResponse, HeadersDict
 
 from caption_assets.config import BucketConfig, S3Config
 from caption_assets.core import credentials, s3bucket
@@ -216,26 +219,42 @@ def test_a_role_that_cannot_be_assumed_is_named(monkeypatch: pytest.MonkeyPatch)
             store.read(address("set/p0.jpg"))
 
 
-def test_access_grants_are_asked_for_once_per_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_access_grants_are_asked_for_once_per_grant() -> None:
+    """No server speaks this protocol on loopback: the two requests are built by boto3 and answered before they are sent."""
     asked = []
 
-    def grants(caller: Any, settings: BucketConfig, target: str, permission: str) -> dict[str, Any]:
-        asked.append((target, permission))
-        ends = datetime.now(timezone.utc) + timedelta(hours=1)
-        own = {"AccessKeyId": f"GRANT-{permission}", "SecretAccessKey": "s", "SessionToken": "t", "Expiration": ends}
-        return {"MatchedGrantTarget": "s3://cases/set/*", "Credentials": own}
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        url = urlsplit(request.url)
+        if "dataaccess" not in url.path:
+            body = "<Account>123456789012</Account>".join(("<GetCallerIdentityResult>", "</GetCallerIdentityResult>"))
+            body = f"<GetCallerIdentityResponse>{body}</GetCallerIdentityResponse>"
+        else:
+            query = {k: v[0] for k, v in parse_qs(url.query).items()}
+            asked.append((url.hostname, query["target"], query["permission"], query["privilege"]))
+            ends = (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()
+            own = f"<AccessKeyId>GRANT-{query['permission']}</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+            own += f"<SessionToken>t</SessionToken><Expiration>{ends}</Expiration>"
+            body = f"<GetDataAccessResult><Credentials>{own}</Credentials>"
+            body += "<MatchedGrantTarget>s3://cases/set/*</MatchedGrantTarget></GetDataAccessResult>"
+        raw = io.BytesIO(body.encode())
+        raw.stream = lambda: [raw.read()]  # type: ignore[attr-defined]
+        return AWSResponse(request.url, 200, HeadersDict({}), raw)
 
-    monkeypatch.setattr(credentials, "_data_access", grants)
     with FakeS3(PICTURES) as s3:
+        events = credentials.session(BucketConfig(region="us-east-1")).events
+        for service in ("sts", "s3-control"):
+            events.register(f"before-send.{service}", answer)
         store = s3.store(access_grants=True)
         for key in PICTURES:
             store.read(address(key))
         list(store.list("s3://cases/set/"))
-        assert asked == [("s3://cases/set/p0.jpg", "READ")]
+        control = "123456789012.s3-control.us-east-1.amazonaws.com"
+        assert asked == [(control, "s3://cases/set/p0.jpg", "READ", "Default")]
         assert {a.access_key for a in s3.log} == {"GRANT-READ"}
         store.put(address("set/new"), b"")
-        assert asked[1:] == [("s3://cases/set/new", "READWRITE")]
+        assert asked[1:] == [(control, "s3://cases/set/new", "READWRITE", "Default")]
         assert s3.asked("PUT")[0].access_key == "GRANT-READWRITE"
+        credentials._session.cache_clear()
 
 
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
