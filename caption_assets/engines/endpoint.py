@@ -15,11 +15,12 @@ from caption_assets.engines.client import Client, Outcome
 class Pace:
     """When things happen, in seconds and answers.
 
-    A canary is due after first_canary answers without any, then after canary_every answers, or after canary_s with at least
-    canary_least of them. An endpoint with breaker_faults faults in a row is left alone for backoff_s, then twice as long each
-    time. outage_s: without any usable endpoint for so long, the engine is down (never_s where none ever answered); throttled_s:
-    the same where all of them only throttle. An endpoint is looked at when it owes an answer for stall_s and stall_factor times
-    the slowest answer of late. settle_s: how long the end waits for an endpoint that is gone, while others are there.
+    A canary is due after first_canary answers without any, then after canary_every, or after canary_s with at least canary_least
+    of them. After breaker_faults faults in a row an endpoint is left alone for backoff_s, then twice as long each time; after
+    lost_s, where others are there, what it owes proof for is asked elsewhere. outage_s: without any usable endpoint for so long,
+    the engine is down (never_s where none ever answered); throttled_s: the same where all of them only throttle. An endpoint
+    is looked at when it owes an answer for stall_s and stall_factor times the slowest answer of late. trust_s: so long after a
+    good canary a new session does not ask another before it begins.
     """
 
     first_canary: int = 32
@@ -35,7 +36,7 @@ class Pace:
     throttled_s: float = 900
     stall_s: float = 10
     stall_factor: float = 4
-    settle_s: float = 30
+    lost_s: float = 10
     trust_s: float = 60
     tick_s: float = 0.2
 
@@ -99,6 +100,7 @@ class Endpoint:
     refusals_in_a_row: int = 0
     cool_until: float = 0
     retry_at: float = 0
+    down_at: float = 0
     why: str = ""
     _backoff: float = 0
     _growing: bool = True
@@ -122,6 +124,10 @@ class Endpoint:
     @property
     def checking(self) -> bool:
         return self.check is not None and not self.check.done()
+
+    @property
+    def owes_proof(self) -> bool:
+        return self.state is not State.OUT and (self.doubted or bool(self.unproven))
 
     @property
     def canary_due(self) -> bool:
@@ -180,6 +186,7 @@ class Endpoint:
             return
         if self.state is State.UP:
             self.outages += 1
+            self.down_at = time.monotonic()
         self.why = why
         self.state = State.DOWN
         self._backoff = min(self.pace.backoff_most_s, max(self.pace.backoff_s, self._backoff * 2))

@@ -93,8 +93,8 @@ class FleetSession:
 
     async def ask(self, request: ChatRequest) -> ChatReply:
         """See base.Session. Cancelling it takes the request back from the endpoint."""
-        await self._started()
         self._inspector.see(request)
+        await self._started()
         tries: Counter[Came] = Counter()
         avoid: set[Endpoint] = set()
         while True:
@@ -211,32 +211,34 @@ class FleetSession:
         for endpoint in self._members.endpoints:
             endpoint.doubted |= endpoint.url in self._doubted
         self._doubted.clear()
-        self._inspector.final = True
-        await asyncio.gather(*(self._settle_one(e) for e in self._members.endpoints))
-        self._inspector.final = False
+        while owing := [e for e in self._members.endpoints if e.owes_proof]:
+            await self._settle(owing)
         await self._note_cache_hits()
         return self.revoked()
 
-    async def _settle_one(self, endpoint: Endpoint) -> None:
-        """Until what the endpoint answered is proven or revoked."""
-        begun = time.monotonic()
-        while (endpoint.unproven or endpoint.doubted) and endpoint.state is not State.OUT:
-            if self._members.down:
-                raise self._members.down
-            if endpoint.state is not State.DOWN:
-                verdict = await self._inspector.verify(endpoint, begun)
-                if verdict is Verdict.GOOD:
-                    self._engine.passed_at[endpoint.url] = time.monotonic()
-                elif verdict is Verdict.REFUSED and any(error for _, error in endpoint.unproven):
-                    self._members.put_out(endpoint, "refuses canaries as well as requests", True)
-                elif verdict is Verdict.REFUSED:
-                    endpoint.proven(len(endpoint.unproven))
-            elif not endpoint.unproven:
+    async def _settle(self, owing: Sequence[Endpoint]) -> None:
+        """One round of canaries. What they show together counts, so nothing is proven before all were heard."""
+        verdicts = await asyncio.gather(*(self._verdict(endpoint, time.monotonic()) for endpoint in owing))
+        for endpoint, verdict in zip(owing, verdicts, strict=True):
+            if endpoint.state is State.OUT:
+                continue
+            if verdict is Verdict.REFUSED and any(error for _, error in endpoint.unproven):
+                self._members.put_out(endpoint, "refuses canaries as well as requests", True)
+            elif verdict is Verdict.REFUSED or (verdict is Verdict.GOOD and not self._inspector.doubts(endpoint)):
+                endpoint.proven(len(endpoint.unproven))
+                self._engine.passed_at[endpoint.url] = time.monotonic()
+
+    async def _verdict(self, endpoint: Endpoint, begun: float) -> Verdict:
+        """Of a canary sent after `begun`. An endpoint that is gone is waited for until it is back, or its replies are revoked."""
+        while endpoint.owes_proof:
+            self._members.check()
+            if endpoint.state is State.DOWN and not endpoint.unproven:
                 endpoint.doubted = False
-            elif time.monotonic() - begun > self._pace.settle_s and self._members.up:
-                self._members.revoke(endpoint)
-            else:
+            elif endpoint.state is State.DOWN:
                 await asyncio.sleep(self._pace.tick_s)
+            elif (verdict := await self._inspector.verify(endpoint, begun)) is not Verdict.AWAY:
+                return verdict
+        return Verdict.OUT
 
     async def _note_cache_hits(self) -> None:
         before, now = await self._caches if self._caches else {}, await self._read_caches()

@@ -21,7 +21,7 @@ class Inspector:
     """The canaries of one session.
 
     endpoints: the session's, filled by it; put_out(endpoint, why, lied): takes one out of the session; changed(): an endpoint's
-    state may be another now. final: the session is settling, so everybody who could be heard was heard.
+    state may be another now.
     """
 
     def __init__(
@@ -36,7 +36,6 @@ class Inspector:
         self.endpoints: Sequence[Endpoint] = ()
         self.canaries = 0
         self.slowest_s = 0.0
-        self.final = False
         self._court, self._pace, self._timeout_s = court, pace, timeout_s
         self._put_out, self._changed = put_out, changed
         self._samplings: dict[Form, dict[str, Any]] = {}
@@ -54,7 +53,7 @@ class Inspector:
         """A real reply: how slow answers are now, and whether the endpoint says the same over and over."""
         self.slowest_s = max(reply.latency_ms / 1000, self.slowest_s * 0.995)
         if reply.error is None:
-            self._court.record(endpoint.url, form_of(request)).note(reply.reply)
+            self._court.note(endpoint.url, form_of(request), reply.reply)
 
     @property
     def stall_s(self) -> float:
@@ -86,9 +85,12 @@ class Inspector:
         return verdict
 
     async def _hear(self, endpoint: Endpoint, answers: int) -> Verdict:
-        """One canary; a new member of a fleet gets two. After a reproach two more, and a second one is enough."""
-        form: Form = max(self._samplings, key=FORMS.index, default="grid")
-        needed = 1 if endpoint.passed or len(self.endpoints) == 1 else 2
+        """One canary; in a fleet two for a new member, and two of single pictures: one colour is named by chance.
+
+        After a reproach two more, and a second one is enough.
+        """
+        form = self._form
+        needed = 2 if len(self.endpoints) > 1 and (form == "single" or not endpoint.passed) else 1
         reproaches = good = 0
         while good < needed:
             canary = self._next(endpoint, form)
@@ -113,10 +115,18 @@ class Inspector:
                 return Verdict.OUT
         endpoint.passed = True
         endpoint.come_up()
-        if self.final or all(e.checked or e is endpoint for e in self.endpoints):
+        if all(e.checked or e is endpoint for e in self.endpoints):
             # Before everybody was heard nobody knows how well this model can do, so nothing is proven yet.
             endpoint.proven(answers)
         return Verdict.GOOD
+
+    @property
+    def _form(self) -> Form:
+        return max(self._samplings, key=FORMS.index, default="grid")
+
+    def doubts(self, endpoint: Endpoint) -> bool:
+        """Whether its last answer looks bad now, after what others have answered since."""
+        return self._court.reproach(endpoint.url, self._form) is not None
 
     def _next(self, endpoint: Endpoint, form: Form) -> Canary:
         number = self._numbers.get((endpoint.index, form), self._first_number)
@@ -130,8 +140,7 @@ class Inspector:
         assert outcome.reply is not None
         self._court.hear(endpoint.url, canary.form, read_canary(canary, outcome.reply))
         for other in self.endpoints:  # what was heard may show others in another light
-            idle = other is not endpoint and other.state is State.UP and not other.checking
-            if idle and self._court.reproach(other.url, canary.form):
+            if other is not endpoint and other.state is State.UP and not other.checking and self.doubts(other):
                 self.begin(other)
         return self._court.reproach(endpoint.url, canary.form)
 

@@ -34,14 +34,18 @@ class Members:
     def waiting(self) -> bool:
         return bool(self._waiters)
 
+    def check(self) -> None:
+        """Raises EngineDown when the engine is given up."""
+        if self.down:
+            raise EngineDown(str(self.down))  # a new one each time: one that many tasks raise grows a traceback of them all
+
     async def seat(self, avoid: Collection[Endpoint]) -> Endpoint:
         """The least loaded endpoint that takes one more, once there is one; one to be avoided only where no other is up.
 
         Raises EngineDown when the engine is given up.
         """
         while True:
-            if self.down:
-                raise self.down
+            self.check()
             up = self.up
             free = [e for e in ([e for e in up if e not in avoid] or up) if e.free]
             if free:

@@ -50,6 +50,9 @@ class Tender:
                 task.cancel()
 
     def _look_at(self, endpoint: Endpoint) -> None:
+        lost = endpoint.state is State.DOWN and time.monotonic() - endpoint.down_at > self._pace.lost_s
+        if lost and endpoint.unproven and self._members.up:
+            self._members.revoke(endpoint)
         if endpoint.checking or endpoint.coming_back or self._members.down:
             return
         if endpoint.state is State.NEW:

@@ -45,12 +45,6 @@ class Record:
     same_text: str | None = None
     repeated: int = 0
 
-    def note(self, text: str | None) -> None:
-        """A real reply."""
-        text = text or ""
-        self.repeated = self.repeated + 1 if text == self.same_text else 1
-        self.same_text = text
-
 
 class Court:
     """The readings of one session's endpoints. Endpoints are told by name; each form is judged by itself."""
@@ -64,6 +58,14 @@ class Court:
 
     def record(self, endpoint: str, form: Form) -> Record:
         return self._records[endpoint, form]
+
+    def note(self, endpoint: str, form: Form, text: str | None) -> None:
+        """A reply to a real request."""
+        record, text = self.record(endpoint, form), text or ""
+        record.repeated = record.repeated + 1 if text == record.same_text else 1
+        record.same_text = text
+        if text:
+            self.baseline(form).speaks = True
 
     def hear(self, endpoint: str, form: Form, reading: Reading) -> None:
         """Keeps an answer, and raises the baseline by what it shows."""

@@ -110,7 +110,7 @@ def nearest(rgb: Sequence[int]) -> str:
     return min(PALETTE, key=lambda name: sum((a - b) ** 2 for a, b in zip(rgb, PALETTE[name], strict=True)))
 
 
-def shade_in(caption: str) -> tuple[int, int, int] | None:
+def shade_in(caption: str | None) -> tuple[int, int, int] | None:
     """The colour a truthful caption names, as RGB; None where it names none."""
-    found = _HEX.search(caption)
+    found = _HEX.search(caption or "")
     return tuple(bytes.fromhex(found[1])) if found else None  # type: ignore[return-value]
