@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,37 +57,49 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def set_test_keys(patch: pytest.MonkeyPatch) -> None:
+    """Keys for boto3 in the environment, and nothing there that leads out of this machine."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HTTP_PROXY", "HTTPS_PROXY"):
+        patch.delenv(name, raising=False)
+    patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
 @pytest.fixture(scope="session")
 def s3_keys() -> Iterator[None]:
-    """Keys for boto3 in the environment, and nothing that leads out of this machine."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HTTP_PROXY", "HTTPS_PROXY"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_CONFIG_FILE", os.devnull)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        set_test_keys(patch)
         yield
 
 
 @pytest.fixture(scope="session")
 def s3_server(s3_keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    folder, port = tmp_path_factory.mktemp("juicefs"), free_port()
-    meta, juicefs = f"sqlite3://{folder}/meta.db", _program("juicefs")
-    formatted = [juicefs, "format", meta, "tests", "--storage", "file", "--bucket", f"{folder}/blob/"]
-    subprocess.run(formatted, check=True, capture_output=True)
-    gateway = [juicefs, "gateway", meta, f"127.0.0.1:{port}", "--multi-buckets", "--keep-etag", "--no-usage-report"]
-    gateway += ["--cache-dir", f"{folder}/cache"]
-    environment = {**os.environ, "MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
-    yield from _serve(gateway, environment, port, folder / "gateway.log")
+    with running_s3_server(tmp_path_factory.mktemp("juicefs")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def moto_server(s3_keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     port = free_port()
     command = [_program("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-    yield from _serve(command, dict(os.environ), port, tmp_path_factory.mktemp("moto") / "moto.log")
+    with _serve(command, dict(os.environ), port, tmp_path_factory.mktemp("moto") / "moto.log") as server:
+        yield server
+
+
+@contextmanager
+def running_s3_server(folder: Path) -> Iterator[S3Server]:
+    """The JuiceFS gateway over files in `folder`."""
+    meta, juicefs, port = f"sqlite3://{folder}/meta.db", _program("juicefs"), free_port()
+    formatted = [juicefs, "format", meta, "tests", "--storage", "file", "--bucket", f"{folder}/blob/"]
+    subprocess.run(formatted, check=True, capture_output=True)
+    gateway = [juicefs, "gateway", meta, f"127.0.0.1:{port}", "--multi-buckets", "--keep-etag", "--no-usage-report"]
+    gateway += ["--cache-dir", f"{folder}/cache"]
+    environment = {**os.environ, "MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
+    with _serve(gateway, environment, port, folder / "gateway.log") as server:
+        yield server
 
 
 def _program(name: str) -> str:
@@ -96,6 +109,7 @@ def _program(name: str) -> str:
     return found
 
 
+@contextmanager
 def _serve(command: list[str], environment: dict[str, str], port: int, log: Path) -> Iterator[S3Server]:
     with open(log, "wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)

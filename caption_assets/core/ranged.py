@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 
 from caption_assets.core.objectstore import ObjectStore
 
+AHEAD = 4 << 20
+TAIL = 1 << 20
+KEPT = 4
+
 
 class RangedFile(io.RawIOBase):
-    """One object as a file: every read is one ranged request, so callers should read in large pieces."""
+    """One object as a file. A small read asks for AHEAD bytes at once, and one near the end for the last TAIL bytes, where
+    footers are; the KEPT last answers are kept, so neighbouring small reads cost one request. Larger reads pass unkept."""
 
     def __init__(self, objects: ObjectStore, uri: str) -> None:
         self._objects, self._uri = objects, uri
         self._size = objects.head(uri).size
         self._position = 0
+        self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
 
     def readable(self) -> bool:
         return True
@@ -32,11 +39,20 @@ class RangedFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._size - self._position)
         length = left if size is None or size < 0 else min(size, left)
-        if length == 0:
-            return b""
-        data = self._objects.read(self._uri, self._position, length)
+        data = self._range(self._position, length) if length else b""
         self._position += len(data)
         return data
 
     def readall(self) -> bytes:
         return self.read()
+
+    def _range(self, start: int, length: int) -> bytes:
+        for at, data in self._kept:
+            if at <= start and start + length <= at + len(data):
+                return data[start - at : start - at + length]
+        if length >= AHEAD:
+            return self._objects.read(self._uri, start, length)
+        first = min(start, max(0, self._size - TAIL))
+        data = self._objects.read(self._uri, first, max(start + length, min(first + AHEAD, self._size)) - first)
+        self._kept.append((first, data))
+        return data[start - first : start - first + length]

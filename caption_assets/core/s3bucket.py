@@ -114,7 +114,8 @@ class Bucket:
             left = patience - (time.monotonic() - started)
             if wait > max(left, 0.0) and (tries or wait == float("inf")):
                 raise self._error(fault, request, tries)
-            time.sleep(wait)
+            if wait:
+                time.sleep(wait)
             tries += 1
             access = self.access(request)
             try:
