@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from caption_assets.config import DatasetConfig, EngineConfig
 from caption_assets.core.asking import Asking, Tally
 from caption_assets.core.chunks import CAPTIONS_SCHEMA, ChunkWriter, data_version, read_chunks
-from caption_assets.core.feeding import Feed, GridsMissing, SourceChanged, SourceDown
+from caption_assets.core.feeding import Feed, GridsMissing, SourceDown
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.plans import SourceChanged
 from caption_assets.core.requests import Choice, Pending, Requests
 from caption_assets.core.rounds import Round, Stage
 from caption_assets.core.shardjob import ShardJob

@@ -214,16 +214,22 @@ def read_revoked(objects: ObjectStore, layout: Layout, shards: Iterable[str], wa
 
 
 def replaced_shards(objects: ObjectStore, layout: Layout, manifest_metadata: Mapping[str, str]) -> list[str]:
-    """The shards that this one replaces, newest first: each manifest names the next one in its metadata `replaces`."""
+    """The shards that this one replaces, newest first: a manifest names the next ones in its metadata `replaces`, with commas."""
     found: list[str] = []
-    older = manifest_metadata.get("replaces")
-    while older and older not in found:
-        found.append(older)
-        try:
-            older = table(objects, layout.manifest(older)).metadata.get("replaces")
-        except ObjectMissing:
-            break
+    waiting = _replaced_by(manifest_metadata)
+    while waiting:
+        older = waiting.pop(0)
+        if older not in found:
+            found.append(older)
+            try:
+                waiting += _replaced_by(table(objects, layout.manifest(older)).metadata)
+            except ObjectMissing:
+                continue
     return found
+
+
+def _replaced_by(metadata: Mapping[str, str]) -> list[str]:
+    return [shard for shard in metadata.get("replaces", "").split(",") if shard]
 
 
 def data_version(

@@ -18,6 +18,7 @@ from caption_assets.core.faults import Fault, PictureFault
 from caption_assets.core.gridtars import read_grid
 from caption_assets.core.images import MEDIA_TYPES, prepare_single
 from caption_assets.core.objectstore import ObjectMissing
+from caption_assets.core.plans import SourceChanged
 from caption_assets.core.prompts import grid_text
 from caption_assets.core.recipes import sampling_for
 from caption_assets.core.requests import Ask
@@ -28,10 +29,6 @@ from caption_assets.engines.base import ChatRequest
 AHEAD = 16
 OUTAGE = 20
 """So many pictures in a row that cannot be read for a passing reason are no faults of theirs: the source is away."""
-
-
-class SourceChanged(Exception):
-    """A picture is not what it was when the shard was planned. The shard fails; the message says what can be done."""
 
 
 class SourceDown(Exception):
@@ -107,7 +104,7 @@ class Feed:
                 yield self._unread(ask, ref, data)
                 continue
             if hashlib.sha256(data).hexdigest() != ask.sha256:
-                raise self._changed(ref, "its sha256 is another")
+                raise SourceChanged(self._job.spec.name, ref.source_uri, f"the picture of {ref.record_id} has another sha256")
             if ask.fits:
                 yield self._picture(ask, data)
             else:
@@ -117,14 +114,8 @@ class Feed:
         """A picture that a catalog only points to may vanish alone; one that lies in a planned file may not."""
         inside = ref.byte_offset is not None or ref.uri == ref.source_uri or ref.uri.startswith(f"{ref.source_uri}#")
         if fault.reason == "object_missing" and inside:
-            raise self._changed(ref, fault.detail)
+            raise SourceChanged(self._job.spec.name, ref.source_uri, f"the picture of {ref.record_id} has gone ({fault.detail})")
         return Fed(ask, None, fault)
-
-    def _changed(self, ref: PictureRef, how: str) -> SourceChanged:
-        return SourceChanged(
-            f"{ref.record_id}: {how}; the picture is not the one that was planned. Put the old file back, or take the new one as "
-            f"it is: caption-assets plan {self._job.spec.name} --accept-changed {ref.source_uri}"
-        )
 
     def _picture(self, ask: Ask, data: bytes) -> Fed:
         try:

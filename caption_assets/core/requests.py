@@ -29,7 +29,7 @@ from caption_assets.core.survey import Survey
 PIXELS_PER_TOKEN = 28 * 28
 """Of Qwen's vision encoders; for estimates only."""
 BYTES_PER_TOKEN = 4
-_REF = ("uri", "source_uri", "source_index", "byte_offset", "byte_length")
+_REF = ("record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length")
 _SHOWN = ("sha256", "format", "width", "height")
 _GRID = ("grid_id", "slot", "grid_object", "byte_offset", "byte_length")
 
@@ -166,39 +166,38 @@ class Requests:
             yield from self._singles(choice.single) if self.survey.prompt.image else self._text_only(choice.single)
 
     def _grids(self, chosen: Bools) -> Iterator[Ask]:
-        group: list[tuple[int, str, dict[str, Any]]] = []
-        for start, rows, shown in self._rows.batches(mapping_columns=_GRID):
-            for number, record_id, place in _picked(chosen, start, rows, shown, _GRID):
+        group: list[tuple[int, dict[str, Any]]] = []
+        for start, _, shown in self._rows.batches(mapping_columns=_GRID):
+            for number, place in _picked(chosen, start, {name: shown[name] for name in ("record_id", *_GRID)}):
                 if group and self.survey.group[group[0][0]] != self.survey.group[number]:
                     yield self._grid(group)
                     group = []
-                group.append((number, record_id, place))
+                group.append((number, place))
         if group:
             yield self._grid(group)
 
-    def _grid(self, cells: list[tuple[int, str, dict[str, Any]]]) -> Ask:
-        numbers = [number for number, _, _ in cells]
+    def _grid(self, cells: list[tuple[int, dict[str, Any]]]) -> Ask:
+        numbers = [number for number, _ in cells]
         return self._ask(
-            tuple(place["slot"] for _, _, place in cells),
+            tuple(place["slot"] for _, place in cells),
             numbers,
-            tuple(record_id for _, record_id, _ in cells),
+            tuple(place["record_id"] for _, place in cells),
             1 + max(int(self.survey.replies.grid_attempt[number]) for number in numbers),
-            grid=cells[0][2],
+            grid=cells[0][1],
         )
 
     def _singles(self, chosen: Bools) -> Iterator[Ask]:
         side = self._job.spec.images.longest_side
         for start, rows, shown in self._rows.batches(_REF, _SHOWN):
-            refs = rows.select(["record_id", *_REF])
-            for number, record_id, place in _picked(chosen, start, rows, shown, _SHOWN, refs):
-                sha, kind, width, height = (place.pop(name) for name in _SHOWN)
-                fits = kind in MEDIA_TYPES and max(width or 0, height or 0) <= side
-                yield self._single(number, record_id, picture=PictureRef(**place), sha256=sha, fits=fits)
+            columns = {name: rows[name] for name in _REF} | {name: shown[name] for name in _SHOWN}
+            for number, place in _picked(chosen, start, columns):
+                fits = place["format"] in MEDIA_TYPES and max(place["width"] or 0, place["height"] or 0) <= side
+                yield self._single(number, place["record_id"], picture=PictureRef.of(place), sha256=place["sha256"], fits=fits)
 
     def _text_only(self, chosen: Bools) -> Iterator[Ask]:
-        for start, rows, shown in self._rows.batches():
-            for number, record_id, _ in _picked(chosen, start, rows, shown, []):
-                yield self._single(number, record_id)
+        for start, rows, _ in self._rows.batches():
+            for number, place in _picked(chosen, start, {"record_id": rows["record_id"]}):
+                yield self._single(number, place["record_id"])
 
     def _single(self, number: int, record_id: str, **picture: Any) -> Ask:
         return self._ask((1,), [number], (record_id,), 1 + int(self.survey.replies.single_attempt[number]), **picture)
@@ -210,16 +209,11 @@ class Requests:
         return Ask(uuid.uuid4().hex, survey.prompt.name, slots, record_ids, texts, shas, attempt, **picture)
 
 
-def _picked(
-    chosen: Bools, start: int, rows: pa.Table, shown: pa.Table, columns: Any, refs: pa.Table | None = None
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number, record_id, the wanted columns) of the chosen records of a batch."""
-    here = np.flatnonzero(chosen[start : start + rows.num_rows])
-    if not len(here):
-        return
-    index = pa.array(here)
-    wanted = shown.select(list(columns)).take(index)
-    if refs is not None:
-        for name in refs.column_names:
-            wanted = wanted.append_column(name, refs[name].take(index))
-    yield from zip((here + start).tolist(), rows["record_id"].take(index).to_pylist(), wanted.to_pylist(), strict=True)
+def _picked(chosen: Bools, start: int, columns: dict[str, pa.ChunkedArray]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, the columns' values) of the chosen records of a batch."""
+    length = len(next(iter(columns.values())))
+    here = np.flatnonzero(chosen[start : start + length])
+    if len(here):
+        values = [column.take(pa.array(here)).to_pylist() for column in columns.values()]
+        for number, *row in zip((here + start).tolist(), *values, strict=True):
+            yield number, dict(zip(columns, row, strict=True))
