@@ -152,9 +152,9 @@ class _Build:
     def _wanted(self) -> Iterator[PictureRef]:
         for batch in self._manifest.batches(self._objects, [*_REF_COLUMNS, "reason"]):
             for row in batch.to_pylist():
-                if row.pop("reason") is None:
+                if row["reason"] is None:
                     self._refs += 1
-                    yield PictureRef(**row)
+                    yield PictureRef.of(row)
 
     def _row(self, ref: PictureRef, examined: _Examined | Fault) -> dict[str, Any]:
         """Its mapping row but for duplicate, grid and slot. In 1x1 the place is that of the picture itself."""
