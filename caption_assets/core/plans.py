@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
+
+import pyarrow.compute as pc
 
 from caption_assets.core.columns import PLAN
 from caption_assets.core.layout import Layout
@@ -72,10 +75,11 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class Generation:
-    """One write-once plan file; kinds: the format of each source, as it was told when this was planned."""
+    """One write-once plan file, of files of one kind in order of address. kinds: the format of each source as then told."""
 
     number: int
     uri: str
+    kind: str
     shards: tuple[PlannedShard, ...]
     kinds: Mapping[str, str]
 
@@ -154,6 +158,11 @@ class Plan:
         """Lines, rows or files of the shard; None for tars, which planning does not read."""
         return self.planned[shard].records
 
+    def shards_of(self, uri: str) -> tuple[str, ...]:
+        """The active shards that hold the file, or parts of it."""
+        found = (key for generation in self.generations for key in _holding(self.objects, generation, uri))
+        return tuple(key for key in found if key in self)
+
     def replaced_by(self, shard: str) -> tuple[str, ...]:
         """The retired shards whose replies count for this one, too, the nearest first."""
         found: list[str] = []
@@ -176,14 +185,29 @@ def load_plan(objects: ObjectStore, layout: Layout) -> Plan:
         return Plan(objects, tuple(pool.map(lambda item: _generation(objects, *item), enumerate(uris))))
 
 
+def _holding(objects: ObjectStore, generation: Generation, uri: str) -> Iterator[str]:
+    """Keys of the shards that have rows of this file; row groups that cannot are not read."""
+    column, first, keys = COLUMNS.index("source_uri"), 0, []
+    starts = [shard.first_row for shard in generation.shards]
+    with open_parquet(objects, generation.uri) as file:
+        for group in range(file.metadata.num_row_groups):
+            metadata = file.metadata.row_group(group)
+            known = metadata.column(column).statistics
+            if known is None or not known.has_min_max or known.min <= uri <= known.max:
+                rows = pc.indices_nonzero(pc.equal(file.read_row_group(group, columns=["source_uri"])["source_uri"], uri))
+                keys += [generation.shards[bisect_right(starts, first + row) - 1].key for row in rows.to_pylist()]
+            first += metadata.num_rows
+    yield from dict.fromkeys(keys)
+
+
 def _generation(objects: ObjectStore, number: int, uri: str) -> Generation:
     with open_parquet(objects, uri) as file:
-        metadata = file.schema_arrow.metadata or {}
+        metadata = file.metadata.metadata
     rows, shards = 0, []
     for key, count, records, replaces in json.loads(metadata[b"shards"]):
         shards.append(PlannedShard(key, number, rows, count, records, tuple(replaces)))
         rows += count
-    return Generation(number, uri, tuple(shards), json.loads(metadata[b"kinds"]))
+    return Generation(number, uri, metadata[b"kind"].decode(), tuple(shards), json.loads(metadata[b"kinds"]))
 
 
 assert [f.name for f in fields(PlanEntry)] == COLUMNS

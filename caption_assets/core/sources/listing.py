@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from caption_assets.config import DatasetConfig
@@ -47,13 +47,13 @@ def record_path(spec: DatasetConfig, uri: str) -> str:
     return uri[len(root) :] if root else uri
 
 
-def list_sources(objects: ObjectStore, spec: DatasetConfig) -> Iterator[ObjectInfo]:
-    """Every object of the dataset's sources once, in order of address. PlanError names a source that holds none."""
-    if len(spec.source) == 1:
-        yield from list_source(objects, spec.source[0])
+def list_sources(objects: ObjectStore, sources: Sequence[str]) -> Iterator[ObjectInfo]:
+    """Every object of the sources once, in order of address. PlanError names a source that holds none."""
+    if len(sources) == 1:
+        yield from list_source(objects, sources[0])
         return
     last = ""
-    for info in heapq.merge(*(list_source(objects, source) for source in spec.source), key=lambda info: info.uri):
+    for info in heapq.merge(*(list_source(objects, source) for source in sources), key=lambda info: info.uri):
         if info.uri != last:
             yield info
         last = info.uri
@@ -105,16 +105,17 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def detect(objects: ObjectStore, spec: DatasetConfig, source: str) -> str:
+def detect(objects: ObjectStore, spec: DatasetConfig, source: str, skip: str | None = None) -> str:
     """The format of a source: as configured, else told from what its first objects are; TEXT for JSONL in files of other names.
 
     Where several are there, tars win over parquet over JSONL over pictures: the others are their index, or their pictures.
+    skip: objects below this address do not count (the store).
     """
     if spec.format not in ("auto", "jsonl"):
         return spec.format
     seen: Counter[str] = Counter()
     texts: list[ObjectInfo] = []
-    infos = islice((i for i in list_source(objects, source) if not is_junk(i.uri)), PROBED)
+    infos = islice((i for i in list_source(objects, source) if not is_junk(i.uri) and not _skipped(i, skip)), PROBED)
     for info, kind in _kinds(objects, infos):
         seen[kind or "other"] += 1
         if kind == "webdataset" and spec.format == "auto":
@@ -131,23 +132,21 @@ def detect(objects: ObjectStore, spec: DatasetConfig, source: str) -> str:
 
 
 def files_of(
-    objects: ObjectStore, infos: Iterator[ObjectInfo], kind_at: dict[str, str], ignored: Counter[str]
+    objects: ObjectStore, sources: Sequence[str], kind: str, ignored: Counter[str], skip: str | None = None
 ) -> Iterator[ObjectInfo]:
-    """Those of `infos` that are of their source's kind (`kind_at`: by source); the others are counted in `ignored`."""
-    kinds = set(kind_at.values())
-    for info, kind in _kinds(objects, (i for i in infos if not _counted_junk(i, ignored))):
-        expected = kind_of_source(info.uri, kind_at) if len(kinds) > 1 else next(iter(kinds))
-        if expected == TEXT and kind in ("sidecar", None) and _sniffed(objects, info) == "jsonl":
-            kind = "jsonl"
-        if kind == expected.replace(TEXT, "jsonl") or info.uri in kind_at:
+    """The files of `kind` (as `detect` has it) in these sources, in order of address; the others are counted in `ignored`."""
+    infos = (i for i in list_sources(objects, sources) if not _skipped(i, skip) and not _counted_junk(i, ignored))
+    for info, found in _kinds(objects, infos):
+        if kind == TEXT and found in ("sidecar", None) and _sniffed(objects, info) == "jsonl":
+            found = TEXT
+        if found == kind or (kind == TEXT and found == "jsonl") or info.uri in sources:
             yield info
         else:
-            ignored[kind or "other"] += 1
+            ignored[found or "other"] += 1
 
 
-def kind_of_source(uri: str, kind_at: dict[str, str]) -> str:
-    """The kind of the first source that `uri` is of."""
-    return next(kind for source, kind in kind_at.items() if source_root(source, uri))
+def _skipped(info: ObjectInfo, skip: str | None) -> bool:
+    return skip is not None and info.uri.startswith(skip)
 
 
 def _counted_junk(info: ObjectInfo, ignored: Counter[str]) -> bool:
