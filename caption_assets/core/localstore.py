@@ -1,4 +1,7 @@
-"""Files below absolute paths as objects. Every write appears whole or not at all and survives a power cut."""
+"""Files below absolute paths as objects. Every write appears whole or not at all and survives a power cut.
+
+The address of a file is its path; bytes of a name that are no UTF-8 are written `\\udcff` in it, so that every address is text.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 import secrets
 import shutil
 import stat as modes
@@ -39,7 +43,7 @@ class LocalObjects:
 
     def head(self, uri: str) -> ObjectInfo:
         with _local_errors(uri):
-            return _info(uri, _not_a_folder(uri, os.stat(uri)))
+            return _info(uri, _not_a_folder(uri, os.stat(native_path(uri))))
 
     def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
         with _local_errors(uri):
@@ -126,6 +130,18 @@ class _Span(io.RawIOBase):
         super().close()
 
 
+def native_path(uri: str) -> str:
+    """The path of an address, as the operating system takes it."""
+    if "\\udc" not in uri or os.path.lexists(uri):
+        return uri
+    return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda match: chr(int(match[1], 16)), uri)
+
+
+def address(path: str) -> str:
+    """The address of a path that the operating system gave."""
+    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
+
+
 def _walk(top: str, start_after: str | None) -> Iterator[ObjectInfo]:
     """Files below `top` in order of their whole path (a folder sorts as `name/`), holding one folder's names per level."""
     stack = [(top, _names(top), _identities(top, ()))]
@@ -148,8 +164,8 @@ def _walk(top: str, start_after: str | None) -> Iterator[ObjectInfo]:
 def _names(folder: str) -> Iterator[str]:
     """The names in a folder in order, with `/` behind those of folders. Names only: a folder may hold millions."""
     try:
-        with os.scandir(folder) as entries:
-            return iter(sorted(e.name + "/" * _is_folder(e) for e in entries if not e.name.startswith(TEMPORARY)))
+        with os.scandir(native_path(folder)) as entries:
+            return iter(sorted(address(e.name) + "/" * _is_folder(e) for e in entries if not e.name.startswith(TEMPORARY)))
     except (FileNotFoundError, NotADirectoryError):
         return iter(())
     except OSError as error:
@@ -159,7 +175,7 @@ def _names(folder: str) -> Iterator[str]:
 def _identities(folder: str, above: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Those of the folders above and its own; empty where it is gone or one of them (a link that leads in a circle)."""
     try:
-        stat = os.stat(folder)
+        stat = os.stat(native_path(folder))
     except FileNotFoundError:
         return ()
     own = (stat.st_dev, stat.st_ino)
@@ -174,6 +190,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _stat(path: str) -> os.stat_result:
+    path = native_path(path)
     try:
         return os.stat(path)
     except OSError:
@@ -192,7 +209,7 @@ def _not_a_folder(uri: str, stat: os.stat_result) -> os.stat_result:
 
 def _open(uri: str) -> tuple[int, int]:
     """A descriptor and the size. Not blocking: a named pipe in a source must not stop the shard."""
-    handle = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    handle = os.open(native_path(uri), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     stat = os.fstat(handle)
     if not modes.S_ISREG(stat.st_mode):
         os.close(handle)

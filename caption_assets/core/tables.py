@@ -75,14 +75,17 @@ class TableHandle:
             yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
-def open_parquet(objects: ObjectStore, uri: str) -> pq.ParquetFile:
-    """A parquet file for reading in parts. Local files are read in place; others through ranged reads."""
+def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.ParquetFile:
+    """A parquet file for reading in parts. Local files are read in place; others through ranged reads.
+
+    buffer_size: bytes of a column that are read at once; 0 reads a row group's whole column, which is best for small values.
+    """
     if "://" not in uri:
         objects.head(uri)
-        return pq.ParquetFile(uri, memory_map=False)
+        return pq.ParquetFile(uri, memory_map=False, buffer_size=buffer_size)
     from caption_assets.core.ranged import RangedFile
 
-    return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False)
+    return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
 
 
 def table(objects: ObjectStore, uri: str) -> TableHandle:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.faults import PictureFault
+from caption_assets.core.localstore import address, native_path
 from caption_assets.core.sources.listing import source_root
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -29,7 +30,7 @@ class AddressRules:
     def __init__(self, spec: DatasetConfig) -> None:
         self._spec = spec
         local = [_root(source) for source in spec.source if "://" not in source] + list(spec.images.local_roots)
-        self._local = tuple(os.path.realpath(root) for root in local)
+        self._local = tuple(address(os.path.realpath(native_path(root))) for root in local)
         self._buckets = {*map(_bucket, spec.source), *spec.images.s3_buckets} - {""}
 
     def resolve(self, text: str, catalog: str) -> Address:
@@ -76,7 +77,7 @@ class AddressRules:
     def _local_file(self, path: str) -> str:
         """The real path, links followed, which must be below a root that is allowed."""
         try:
-            real = os.path.realpath(path)
+            real = address(os.path.realpath(native_path(path)))
         except (OSError, ValueError):
             raise PictureFault("missing_image", f"{path[:200]!r}: is no file name") from None
         if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in self._local):
