@@ -18,7 +18,8 @@ from caption_assets.resources.store import StoreResource
 from caption_assets.schedules import build_schedules
 from caption_assets.sensors import build_sensors
 
-warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+for category in (dg.PreviewWarning, dg.BetaWarning):
+    warnings.filterwarnings("ignore", category=category)
 
 
 def build(config: Config) -> dg.Definitions:

@@ -20,6 +20,9 @@ MODULE = "caption_assets.definitions"
 RUNNER_TAG = "caption_assets/runner"
 """host:boot:pid:start of the process that executes the run: names one process for good, since a pid alone is used again."""
 
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""The command says what happens itself; the whole log is in the UI."""
+
 
 def process_token(pid: int | None = None) -> str | None:
     """The token of a process of this machine; None when there is none of that pid."""
@@ -61,6 +64,7 @@ class Runner:
                 "user": os.environ.get("USER") or socket.gethostname(),
                 **(tags or {}),
             },
+            run_config=QUIET,
             asset_selection=keys,
             job_code_origin=part.get_python_origin(),
             remote_job_origin=_remote_origin(name),

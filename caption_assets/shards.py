@@ -155,7 +155,7 @@ def _run_of(event: dg.AssetMaterialization, run_id: str) -> str:
 
 def dataset_state(instance: dg.DagsterInstance, ds: Dataset, objects: Any, shards: Sequence[str] | None = None) -> DatasetState:
     """A snapshot over the given shards, else over all of the dataset's partitions."""
-    from caption_assets.engines.revision import pinned_revision
+    from caption_assets.core.modelpin import pinned_revision
 
     revision = pinned_revision(objects, ds.layout, ds.engine)
     recipe = recipes.dataset_recipe(recipes.output_recipes(ds.spec, ds.engine, revision))

@@ -25,7 +25,8 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
     def concat_grids(context: dg.AssetExecutionContext, manifest: Any, store: StoreResource) -> Any:
         """WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and format."""
         handle: TableHandle = manifest
-        from caption_assets.core.gridding import build_grids, remove_stale
+        from caption_assets.core.gridding import build_grids
+        from caption_assets.core.gridtars import remove_stale
         from caption_assets.core.recipes import mapping_version
 
         shard = ShardRun(context, ds, store)

@@ -25,11 +25,11 @@ def manifest(ds: Dataset) -> dg.AssetsDefinition:
         from caption_assets.core.sources import read_manifest
 
         shard = ShardRun(context, ds, store)
-        entries = shard.plan_entries()
+        entries, tags = shard.planned()
         version = manifest_version(ds.spec, entries.digest())
         with shard.lease():
             kept = reusable(store.objects, ds.layout.manifest(shard.key), version)
-            stream = kept or read_manifest(store.objects, ds.spec, entries).tagged(version=version, shard=shard.key)
+            stream = kept or read_manifest(store.objects, ds.spec, entries).tagged(version=version, **tags)
             yield dg.Output(stream, data_version=dg.DataVersion(version))
 
     return manifest

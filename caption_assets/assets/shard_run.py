@@ -36,22 +36,18 @@ class ShardRun:
         self.run_id = self.run.run_id
         self.root_run_id = self.run.root_run_id or self.run_id
 
-    def plan_entries(self) -> ShardEntries:
-        """The shard's part of the plan. Fails for a key that the plan does not know: anyone can add a partition in the UI."""
-        from caption_assets.core.plans import load_plan
+    def planned(self) -> tuple[ShardEntries, dict[str, str]]:
+        """The shard's part of the plan, and tags for its manifest. Fails for a key that the plan does not know: anyone can add
+        a partition in the UI."""
+        from caption_assets.core.plans import PlanError, load_plan
 
         plan = load_plan(self.objects, self.ds.layout)
-        if self.key not in plan:
-            raise dg.Failure(
-                f"{self.key!r} is no shard of {self.ds.name}: the plan has {len(plan.shards)} shards"
-                + (
-                    f", from {plan.shards[0]} to {plan.shards[-1]}"
-                    if plan.shards
-                    else f"; run `caption-assets plan {self.ds.name}`"
-                ),
-                allow_retries=False,
-            )
-        return plan.entries(self.key)
+        try:
+            entries = plan.entries(self.key)
+        except PlanError as error:
+            raise dg.Failure(f"{self.ds.name}: {error}; `caption-assets plan {self.ds.name}` plans", allow_retries=False) from None
+        replaced = plan.planned[self.key].replaces
+        return entries, {"shard": self.key, **({"replaces": ",".join(replaced)} if replaced else {})}
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -88,7 +84,7 @@ class ShardRun:
     def recipes(self) -> tuple[dict[str, str], str | None]:
         """The recipes of the outputs, and the model's resolved revision, pinned in the store at first use."""
         from caption_assets.core.recipes import output_recipes
-        from caption_assets.engines.revision import pinned_revision
+        from caption_assets.core.modelpin import pinned_revision
 
         revision = pinned_revision(self.objects, self.ds.layout, self.ds.engine)
         return output_recipes(self.ds.spec, self.ds.engine, revision), revision

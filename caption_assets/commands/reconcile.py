@@ -145,6 +145,6 @@ class Stored:
 
 def current_recipes(place: Workplace, ds: Dataset) -> dict[str, str]:
     """Today's recipe of each output, with the revision pinned in the store."""
-    from caption_assets.engines.revision import pinned_revision
+    from caption_assets.core.modelpin import pinned_revision
 
     return recipes.output_recipes(ds.spec, ds.engine, pinned_revision(place.objects, ds.layout, ds.engine))

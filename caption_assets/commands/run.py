@@ -63,6 +63,7 @@ def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
     from caption_assets.assets.plan import register_shards
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.planning import new_objects
+    from caption_assets.core.plans import PlanError, load_plan
 
     try:
         if new_objects(place.objects, ds.layout, ds.spec):
@@ -133,23 +134,58 @@ def _index(place: Workplace, runner: Runner, ds: Dataset, outcome: Outcome) -> N
 
 def _requests(place: Workplace, ds: Dataset, todo: Todo) -> str:
     """How many requests the work means, in words; shards without grids yet are counted once these are there."""
-    asking = [(shard, needs) for shard, needs in todo if "captions" in needs]
-    prepared = [shard for shard, needs in asking if "manifest" not in needs]
-    counts = [pending(place, ds, shard) for shard in prepared]
-    said = f"{sum(count.requests for count in counts):,} requests"
-    unknown = len(asking) - len(prepared)
+    counts = [pending(place, ds, shard) for shard, needs in todo if "captions" in needs]
+    known = [count for count in counts if count is not None]
+    said, unknown = f"{sum(count.requests for count in known):,} requests", len(counts) - len(known)
+    if unknown and not known:
+        return "requests not counted yet: nothing is prepared"
     return said + (f" and those of {unknown} shards that are not prepared yet" if unknown else "")
 
 
-def pending(place: Workplace, ds: Dataset, shard: str) -> Pending:
-    """What the shard would ask now, without asking."""
+def pending(place: Workplace, ds: Dataset, shard: str) -> Pending | None:
+    """What the shard would ask now, without asking; None while it is not prepared."""
     from caption_assets.commands.reconcile import current_recipes
     from caption_assets.core import tables
     from caption_assets.core.captioning import count_pending
+    from caption_assets.core.objectstore import ObjectMissing
 
-    manifest = tables.table(place.objects, ds.layout.manifest(shard))
-    mapping = tables.table(place.objects, ds.layout.mapping(shard))
+    try:
+        manifest = tables.table(place.objects, ds.layout.manifest(shard))
+        mapping = tables.table(place.objects, ds.layout.mapping(shard))
+    except ObjectMissing:
+        return None
     return count_pending(place.objects, ds.layout, ds.spec, shard, current_recipes(place, ds), manifest, mapping)
+
+
+def _say_dry_run(place: Workplace, ds: Dataset, todo: Todo) -> None:
+    """Per shard what it would ask; pictures are not read, the model is not started."""
+    from caption_assets.core.captioning import Pending
+
+    rows, total = [], Pending()
+    for shard, needs in todo:
+        count = pending(place, ds, shard) if "captions" in needs else Pending()
+        total += count or Pending()
+        rows.append((shard, needs[0], *(_figures(count) if count else ["?"] * 4)))
+    terminal.table(
+        ("shard", "from", "requests", "pictures", "prompt tokens", "picture MB"), [*rows, ("all", "", *_figures(total))]
+    )
+    print(f"at most {total.max_completion_tokens:,} tokens of replies" + _hours(place, ds, total))
+    if any("?" in row for row in rows):
+        print(f"?: not prepared yet; materialize {ds.name}_prepare_shard (no GPU) to count these shards, too")
+
+
+def _figures(count: Pending) -> tuple[str, ...]:
+    return (f"{count.requests:,}", f"{count.records:,}", f"{count.prompt_tokens:,}", f"{count.picture_bytes / 1e6:,.1f}")
+
+
+def _hours(place: Workplace, ds: Dataset, count: Pending) -> str:
+    """From the rate of the last captions, where there was one."""
+    event = place.instance.get_latest_materialization_event(ds.key("captions"))
+    made = event.asset_materialization if event else None
+    rate = made.metadata["images_per_s"].value if made and "images_per_s" in made.metadata else None
+    if not isinstance(rate, (int, float)) or not rate:
+        return "; hours: unknown until a shard was captioned"
+    return f"; about {terminal.duration(count.records / rate)} at the last shard's {rate:,.1f} pictures/s"
 
 
 def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | None) -> int:
