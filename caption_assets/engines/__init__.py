@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from caption_assets.config import EngineConfig
-from caption_assets.engines.backends import RunningEndpoints
+from typing import TYPE_CHECKING
+
 from caption_assets.engines.base import ChatReply, ChatRequest, Engine, EngineDown, Revocation, Session
-from caption_assets.engines.fleet import FleetEngine
+
+if TYPE_CHECKING:
+    from caption_assets.config import EngineConfig
 
 __all__ = ["ChatReply", "ChatRequest", "Engine", "EngineDown", "Revocation", "Session", "open_engine"]
 
 
 def open_engine(config: EngineConfig) -> Engine:
     """The engine of these settings; nothing starts before the first request of a session. Kind batch: see engines.batch."""
-    if config.kind == "openai":
-        return FleetEngine(config, RunningEndpoints(config))
-    raise ValueError(f"engine.kind {config.kind} has no sessions; batch files go through engines.batch")
+    from caption_assets.engines.backends import RunningEndpoints
+    from caption_assets.engines.fleet import FleetEngine
+    from caption_assets.engines.vllm_server import VllmServers
+
+    if config.kind == "batch":
+        raise ValueError("engine.kind batch has no sessions; batch files go through engines.batch")
+    return FleetEngine(config, RunningEndpoints(config) if config.kind == "openai" else VllmServers(config))

@@ -27,8 +27,10 @@ class Backend(Protocol):
     owned: bool
     """Whether the endpoints are servers of this program, which it can start again."""
 
-    size: int
-    """How many endpoints there will be."""
+    @property
+    def size(self) -> int:
+        """How many endpoints there will be."""
+        ...
 
     def known(self) -> Sequence[str]:
         """The addresses that are there now, without starting anything."""

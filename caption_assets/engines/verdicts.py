@@ -21,8 +21,8 @@ MONOTONE = 50
 class Baseline:
     """What a model has been seen to do with canaries of one form; only ever rises.
 
-    accepts: does not refuse them; speaks: answers with text; parses: with a caption for every cell; tells_apart: with different
-    texts for different pictures. rights: by endpoint, the canaries in which every colour was named.
+    accepts: does not refuse them; speaks: answers with text; parses: with a caption for every cell; tells_apart: with another
+    text for every cell of a grid. rights: by endpoint, the canaries in which every colour was named.
     """
 
     accepts: bool = False
@@ -69,16 +69,12 @@ class Court:
 
     def hear(self, endpoint: str, form: Form, reading: Reading) -> None:
         """Keeps an answer, and raises the baseline by what it shows."""
-        record, baseline = self.record(endpoint, form), self.baseline(form)
-        before = record.readings[-1] if record.readings else None
-        record.readings.append(reading)
+        baseline = self.baseline(form)
+        self.record(endpoint, form).readings.append(reading)
         baseline.accepts = True
         baseline.speaks |= bool(reading.raw)
         baseline.parses |= reading.parsed
-        if form == "grid":
-            baseline.tells_apart |= reading.parsed and len(set(reading.texts)) > 1
-        elif before and before.number != reading.number:
-            baseline.tells_apart |= all((*reading.texts, *before.texts)) and reading.texts != before.texts
+        baseline.tells_apart |= form == "grid" and reading.parsed and len(set(reading.texts)) == len(reading.texts)
         if reading.right and form != "text":
             baseline.rights.setdefault(endpoint, set()).add(reading.number)
 
@@ -93,7 +89,7 @@ class Court:
             return "answers a canary without text"
         if not last.parsed and baseline.parses:
             return "answers a canary without a caption for every cell"
-        if baseline.tells_apart and _one_text(last, before, form):
+        if baseline.tells_apart and len(set(last.texts)) == 1:
             return "answers with one text for different pictures"
         if baseline.names and (last.crossed >= 2 or (form == "single" and last.strange)):
             return "answers with the captions of other pictures"
@@ -119,9 +115,3 @@ class Court:
                 return None
             compared += 1
         return "answers two canaries unlike all others, which agree" if compared >= 2 else None
-
-
-def _one_text(last: Reading, before: Reading | None, form: Form) -> bool:
-    if form == "grid":
-        return last.parsed and len(set(last.texts)) == 1
-    return before is not None and before.number != last.number and last.texts == before.texts
