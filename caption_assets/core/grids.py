@@ -46,13 +46,13 @@ def compose(cells: Sequence[Image.Image], grid: GridConfig) -> bytes:
             raise ValueError(f"cell {index + 1}: {picture.width}x{picture.height} is larger than cell_size {grid.cell_size}")
         canvas.paste(picture, (left + spare_x // 2, top + spare_y // 2))
         if grid.label_font_size:
-            label = _label(index + 1, grid.label_font_size)
+            label = label_image(index + 1, grid.label_font_size)
             canvas.paste(label.crop((0, 0, min(label.width, grid.cell_size), min(label.height, grid.cell_size))), (left, top))
     return encode(canvas, grid.format, grid.quality)
 
 
 @lru_cache(maxsize=256)
-def _label(number: int, font_size: int) -> Image.Image:
+def label_image(number: int, font_size: int) -> Image.Image:
     """The number in white on its black box. The font is the one inside Pillow, so it looks the same on every machine."""
     font, text = ImageFont.load_default(font_size), str(number)
     if not isinstance(font, ImageFont.FreeTypeFont):

@@ -128,6 +128,7 @@ def _size_as_is(format: str, data: bytes, limits: ImagesConfig) -> tuple[int, in
             return None
     except Exception:
         return None
+    _check_size(*picture.size, limits)
     return picture.size if max(picture.size) <= limits.longest_side else None
 
 
