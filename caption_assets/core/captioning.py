@@ -118,19 +118,17 @@ class _Work:
         self._looked_back: set[str] = set()
         self._settled_at = 0
         self._error: BaseException | None = None
-        self._started = threading.Event()
+        self._started, self._ended = threading.Event(), threading.Event()
 
     def run(self, on_progress: Progress | None) -> CaptionSummary:
-        thread = threading.Thread(target=self._thread, name="captioning", daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(PROGRESS_S)
+        threading.Thread(target=self._thread, name="captioning", daemon=True).start()
+        try:  # not Thread.join: an interrupt inside of it makes the thread look ended (CPython 45274)
+            while not self._ended.wait(PROGRESS_S):
                 if on_progress and self._tally.records:
                     on_progress(self._tally.records, self._round.planned, {"requests": self._tally.requests})
         except BaseException:
             self._cancel()
-            thread.join()
+            self._ended.wait()
             raise
         if self._error:
             raise self._error
@@ -141,9 +139,11 @@ class _Work:
             asyncio.run(self._main())
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def _cancel(self) -> None:
-        self._started.wait()
+        self._started.wait(10)
         try:
             self._loop.call_soon_threadsafe(self._main_task.cancel)
         except RuntimeError:

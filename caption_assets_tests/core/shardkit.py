@@ -27,12 +27,11 @@ SMALL_GRID = {"rows": 2, "cols": 2, "cell_size": 32, "gap": 2, "label_font_size"
 ONE = {"rows": 1, "cols": 1}
 
 
-def jpeg(number: int, side: int = 24, format: str = "jpeg") -> bytes:
-    """A plain picture whose colour is its number's own."""
+def jpeg(number: int, side: int = 24) -> bytes:
+    """A plain picture; every number has bytes of its own."""
     sink = io.BytesIO()
-    Image.new("RGB", (side, side), ((number * 53) % 256, (number * 101) % 256, (number * 7 + number // 256) % 256)).save(
-        sink, format
-    )
+    colour = (number * 53 % 256, number * 101 % 256, number * 7 % 256)
+    Image.new("RGB", (side, side), colour).save(sink, "jpeg", comment=str(number).encode())
     return sink.getvalue()
 
 
