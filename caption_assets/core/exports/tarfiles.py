@@ -1,0 +1,165 @@
+"""One tar of samples, written fast and always the same: GNU format, owner 0, time 0, so that equal samples give equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from caption_assets.core.faults import Fault
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+WRITE_BYTES = 1 << 20
+_FIELDS = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" + b"00000000000\0" + b"%s 0"
+_TAIL = b"ustar  \0".ljust(BLOCK - 257, b"\0")
+_TAIL_SUM = sum(_TAIL)
+_LARGEST = 8**11 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes that lie in a local file, read when the tar is written."""
+
+    path: str
+    size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Files that belong together: contents by extension, in the order they are written. key: without dots, unique.
+
+    Contents are bytes, or something with a `size` that the writer's `Contents` turns into bytes, such as a FilePart.
+    """
+
+    key: str
+    files: Mapping[str, Any]
+
+    def tar_bytes(self) -> int:
+        """What the sample takes in a tar."""
+        return sum(
+            member_bytes(f"{self.key}.{extension}", len(content) if isinstance(content, bytes) else content.size)
+            for extension, content in self.files.items()
+        )
+
+
+Contents = Callable[[Iterable[Any]], Iterator[bytes | Fault]]
+"""Turns contents that are not bytes into bytes, in order; one that cannot be read is a Fault, and its sample is left out."""
+
+
+@dataclass(frozen=True)
+class TarReport:
+    """One finished tar. records: samples in it; taken: samples meant for it, with those left out, by `key: reason: detail`."""
+
+    name: str
+    records: int
+    taken: int
+    bytes: int
+    sha256: str
+    first: str
+    last: str
+    left_out: list[str] = field(default_factory=list)
+
+
+def member_bytes(name: str, size: int) -> int:
+    """Bytes of a member with its headers and padding."""
+    raw = len(name.encode())
+    long_name = BLOCK + _padded(raw + 1) if raw >= 100 else 0
+    return long_name + BLOCK + _padded(size)
+
+
+def header(name: str, size: int) -> bytes:
+    """The header blocks of a regular file."""
+    raw = name.encode()
+    if len(raw) >= 100 or size > _LARGEST:
+        info = tarfile.TarInfo(name)
+        info.size = size
+        return info.tobuf(tarfile.GNU_FORMAT, "utf-8")
+    block = raw.ljust(100, b"\0") + _FIELDS % (size, b"       ")
+    checksum = b"%06o\0" % (sum(block) + _TAIL_SUM)
+    return (raw.ljust(100, b"\0") + _FIELDS % (size, checksum)).ljust(257, b"\0") + _TAIL
+
+
+def write_tar(path: Path, name: str, samples: Iterable[Sample], contents: Contents) -> TarReport:
+    """Writes the samples to a local file."""
+    digest, written, records, taken = hashlib.sha256(), 0, 0, 0
+    first = last = ""
+    left_out: list[str] = []
+    pieces: list[bytes] = []
+    size = 0
+    with open(path, "wb") as file:
+
+        def flush() -> None:
+            nonlocal written, size
+            block = b"".join(pieces)
+            file.write(block)
+            digest.update(block)
+            written, size = written + size, 0
+            pieces.clear()
+
+        for sample, found in _resolved(samples, contents):
+            first, last, taken = first or sample.key, sample.key, taken + 1
+            faults = [data for data in found if isinstance(data, Fault)]
+            if faults:
+                left_out.append(f"{sample.key}: {faults[0].reason}: {faults[0].detail}")
+                continue
+            records += 1
+            for extension, data in zip(sample.files, found, strict=True):
+                assert isinstance(data, bytes)
+                member = (header(f"{sample.key}.{extension}", len(data)), data, bytes(-len(data) % BLOCK))
+                pieces += member
+                size += sum(map(len, member))
+            if size >= WRITE_BYTES:
+                flush()
+        pieces.append(END)
+        size += len(END)
+        flush()
+    return TarReport(name, records, taken, written, digest.hexdigest(), first, last, left_out)
+
+
+def read_parts(parts: Iterable[FilePart]) -> Iterator[bytes | Fault]:
+    """The Contents of FileParts."""
+    for part in parts:
+        try:
+            handle = os.open(part.path, os.O_RDONLY)
+            try:
+                data = os.pread(handle, part.size, part.offset)
+            finally:
+                os.close(handle)
+            yield data if len(data) == part.size else Fault("object_missing", f"{part.path}: is shorter than {part.size} bytes")
+        except OSError as error:
+            yield Fault("object_missing", f"{part.path}: {error.strerror}")
+
+
+def _resolved(samples: Iterable[Sample], contents: Contents) -> Iterator[tuple[Sample, list[bytes | Fault]]]:
+    """Each sample with the bytes of its files. `contents` may read ahead: the samples it has come to wait here."""
+    source = iter(samples)
+    waiting: deque[Sample] = deque()
+    wanted: deque[Any] = deque()
+
+    def pull() -> bool:
+        sample = next(source, None)
+        if sample is not None:
+            waiting.append(sample)
+            wanted.extend(content for content in sample.files.values() if not isinstance(content, bytes))
+        return sample is not None
+
+    def needed() -> Iterator[Any]:
+        while wanted or pull():
+            if wanted:
+                yield wanted.popleft()
+
+    found = contents(needed())
+    while waiting or pull():
+        sample = waiting.popleft()
+        yield sample, [content if isinstance(content, bytes) else next(found) for content in sample.files.values()]
+
+
+def _padded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
