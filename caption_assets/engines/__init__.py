@@ -13,11 +13,13 @@ __all__ = ["ChatReply", "ChatRequest", "Engine", "EngineDown", "Revocation", "Se
 
 
 def open_engine(config: EngineConfig) -> Engine:
-    """The engine of these settings; nothing starts before the first request of a session. Kind batch: see engines.batch."""
+    """The engine of these settings; nothing starts before it is asked something. Kind batch: an engines.batch.BatchEngine."""
+    if config.kind == "batch":
+        from caption_assets.engines.batch import BatchEngine
+
+        return BatchEngine(config)
     from caption_assets.engines.backends import RunningEndpoints
     from caption_assets.engines.fleet import FleetEngine
     from caption_assets.engines.vllm_server import VllmServers
 
-    if config.kind == "batch":
-        raise ValueError("engine.kind batch has no sessions; batch files go through engines.batch")
     return FleetEngine(config, RunningEndpoints(config) if config.kind == "openai" else VllmServers(config))

@@ -124,13 +124,7 @@ class ServerFolder:
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log that say something."""
-        try:
-            with open(self.log, "rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 200_000))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return []
-        return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-lines:]
+        return tail_of(self.log, lines)
 
     @contextlib.contextmanager
     def locked(self, while_waiting: Callable[[], None] | None = None) -> Iterator[bool]:
@@ -168,3 +162,15 @@ def _try_lock(file: IO[bytes]) -> bool:
         return True
     except OSError:
         return False
+
+
+def tail_of(log: Path, lines: int) -> list[str]:
+    """The last lines of a log that say something; a progress bar counts as what it showed last."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 200_000))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    kept = [line.rstrip().rpartition("\r")[2] for line in text.split("\n")]
+    return [line for line in kept if line.strip()][-lines:]

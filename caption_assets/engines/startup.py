@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-from caption_assets.engines.serverstate import ServerFolder, ServerInfo, ServerSpec
+from pathlib import Path
 
 _CAUSES = (
     (r"unrecognized arguments: (.*)", "engine.server_args: vLLM does not know {0}"),
@@ -45,23 +44,20 @@ _CAUSES = (
 )
 
 
-def explain(folder: ServerFolder, info: ServerInfo | None, spec: ServerSpec) -> str:
-    """Of a server that ended before it was ready."""
-    lines = folder.log_tail(400)
+def explain(model: str, log: Path, lines: list[str], why: str | None, exit_code: int | None) -> str:
+    """Of a vLLM that ended before it did what it was started for. lines: its log; why: what its supervisor says."""
     tail = "\n".join(f"  {line}" for line in lines[-15:]) or "  (empty)"
-    return f"vLLM with {spec.model} did not start: {_cause(lines, info, spec)}\nIts log, {folder.log}, ends:\n{tail}"
+    return f"vLLM with {model} did not start: {_cause(model, lines, why, exit_code)}\nIts log, {log}, ends:\n{tail}"
 
 
-def _cause(lines: list[str], info: ServerInfo | None, spec: ServerSpec) -> str:
+def _cause(model: str, lines: list[str], why: str | None, exit_code: int | None) -> str:
     text = "\n".join(lines)
     for pattern, sentence in _CAUSES:
         if found := re.search(pattern, text):
-            return sentence.format(*(found.groups() or ("",)), all=found[0], model=spec.model)
-    if info is None:
-        return f"its supervisor ended at once: see {ServerFolder.of(spec.identity).path / 'supervisor.log'}"
-    if info.why:
-        return info.why
-    if info.exit_code == -9:
+            return sentence.format(*(found.groups() or ("",)), all=found[0], model=model)
+    if why:
+        return why
+    if exit_code in (-9, 137):
         return "it was killed, perhaps because memory ran out"
     errors = [line for line in lines if re.search(r"\b\w*(Error|Exception): ", line)]
-    return errors[-1].strip()[-300:] if errors else f"it ended with exit code {info.exit_code}"
+    return errors[-1].strip()[-300:] if errors else f"it ended with exit code {exit_code}"

@@ -41,7 +41,7 @@ def ensure_server(spec: ServerSpec, idle_stop_s: float, say: Say, stop: threadin
     with folder.locked(while_waiting=lambda: progress.tick("another process starts it")):
         info = folder.info()
         if info and info.alive and info.state == "ready" and not _healthy_in_time(info):
-            say(f"the vLLM server of {spec.model} does not answer any more: starting it again")
+            say(f"the vLLM server of {spec.model} {'does not answer' if info.alive else 'has died'}: starting it again")
             _end(folder, info, 0)
         elif info and info.alive and info.state == "stopping":
             _end(folder, info, STOP_GRACE_S)
@@ -87,7 +87,9 @@ def _wait_until_ready(folder: ServerFolder, progress: Progress) -> ServerInfo:
         if info and info.state == "ready" and info.alive:
             return info
         if (info and (info.state == "ended" or not info.alive)) or (info is None and time.monotonic() - spawned > 60):
-            raise EngineDown(explain(folder, info, progress.spec))
+            why = info.why if info else f"its supervisor ended at once: see {folder.path / 'supervisor.log'}"
+            code = info.exit_code if info else None
+            raise EngineDown(explain(progress.spec.model, folder.log, folder.log_tail(400), why, code))
         progress.tick("starting")
         time.sleep(0.2)
 

@@ -26,6 +26,7 @@ import orjson
 from aiohttp import web
 
 from caption_assets_tests.stubs.answers import Asked, BadPicture, instant, read_request, truthful
+from caption_assets_tests.stubs.batches import BatchDesk
 
 BEHAVIOURS = ("ok", "hang", "throttle", "flap", "empty", "null", "swap", "same", "nonsense", "babble", "error500", "drop", "cut")
 
@@ -80,6 +81,7 @@ class StubServer:
         self._before: dict[str, str] = {}
         self._ready = threading.Event()
         self._failure: BaseException | None = None
+        self.batches = BatchDesk(self._row)
         self._thread: threading.Thread | None = None
 
     @property
@@ -119,6 +121,7 @@ class StubServer:
         app.router.add_get("/health", self._health)
         app.router.add_get("/stub/counts", self._counts)
         app.router.add_post("/stub/set", self._set)
+        self.batches.add_routes(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", self.port)
@@ -149,6 +152,10 @@ class StubServer:
 
     def _authorised(self, request: web.Request) -> bool:
         return self.api_key is None or request.headers.get("Authorization") == f"Bearer {self.api_key}"
+
+    async def _row(self, request: web.Request, body: dict[str, Any]) -> web.Response:
+        """One row of a batch; not in the log of chat requests."""
+        return (await self._respond(request, body, read_request(body)))[0]
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         at = time.time()
