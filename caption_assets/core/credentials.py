@@ -114,10 +114,12 @@ def frozen(of: boto3.Session) -> ReadOnlyCredentials | None:
 
 
 def client(of: boto3.Session, settings: BucketConfig, region: str | None) -> Any:
-    """An S3 client that does not retry by itself. Path-style where the endpoint is not Amazon's."""
+    """An S3 client that does not retry by itself. Path-style where an endpoint is set, here or in the environment."""
     with _lock:
-        made = _client(of, settings, region, "auto")
-        return made if is_amazon(made.meta.endpoint_url) else _client(of, settings, region, "path")
+        made = _client(of, settings, region, "path" if settings.endpoint_url else "auto")
+        if path_style(made, settings) and not settings.endpoint_url:
+            made = _client(of, settings, region, "path")
+        return made
 
 
 @functools.cache
@@ -140,9 +142,10 @@ def _client(of: boto3.Session, settings: BucketConfig, region: str | None, addre
         raise ObjectError(f"the S3 settings cannot be used: {error}") from None
 
 
-def is_amazon(endpoint: str) -> bool:
-    host = urlsplit(endpoint).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+def path_style(client: Any, settings: BucketConfig) -> bool:
+    """Whether buckets stand in the path of the client's addresses, not in their host name."""
+    host = urlsplit(client.meta.endpoint_url).hostname or ""
+    return bool(settings.endpoint_url) or not host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 def ca_bundle(of: boto3.Session) -> bytes | None:

@@ -47,7 +47,7 @@ class Access:
 
     def _store(self, signed_with: Any) -> S3Store:
         endpoint = self.boto.meta.endpoint_url
-        virtual = credentials.is_amazon(endpoint) and bool(_DNS_NAME.match(self._bucket))
+        virtual = not credentials.path_style(self.boto, self._settings) and bool(_DNS_NAME.match(self._bucket))
         if virtual:
             scheme, host = endpoint.split("://", 1)
             endpoint = f"{scheme}://{self._bucket}.{host}"

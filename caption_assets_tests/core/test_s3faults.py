@@ -9,12 +9,15 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import obstore
 import pytest
 from botocore.awsrequest import AWSResponse, HeadersDict
 
 from caption_assets.config import BucketConfig, S3Config
 from caption_assets.core import credentials, s3bucket
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore, Throttled
+from caption_assets.core.s3bucket import Request
+from caption_assets.core.s3store import S3Objects
 from caption_assets_tests.servers import free_port
 from caption_assets_tests.stubs.s3_server import FakeS3, Fault
 
@@ -169,6 +172,28 @@ def test_put_new_is_write_once_whatever_the_store_knows(conditional: str) -> Non
         assert not store.put_new(address("a"), b"2")
         assert s3.objects["a"] == b"1"
         assert store.of(address("a")).conditional_puts(address("a")) is (conditional == "honoured")
+
+
+def test_an_endpoint_in_the_environment_is_used_like_one_in_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeS3({"x": b"abc"}) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint.replace("127.0.0.1", "localhost"))
+        credentials._client.cache_clear()
+        store = ObjectStore(S3Config(region="us-east-1"))
+        assert store.read(address("x")) == b"abc"
+        assert store.head(address("x")).size == 3
+    credentials._client.cache_clear()
+
+
+@pytest.mark.parametrize("bucket", ["photos", "my.dotted.bucket", "UPPER_case"])
+@pytest.mark.parametrize(
+    "settings", [{"region": "us-east-1"}, {"region": "cn-north-1"}, {"endpoint_url": "https://s3.eu-west-3.amazonaws.com"}]
+)
+def test_both_clients_ask_at_the_same_address(settings: dict[str, str], bucket: str) -> None:
+    key = "a b+%#?é/x.jpg"
+    access = S3Objects(S3Config(**settings)).bucket(bucket).access(Request("read", "", key))
+    ours = obstore.sign(access.fast(), "GET", key, timedelta(seconds=60))
+    botos = access.boto.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key})
+    assert ours.partition("?")[0] == botos.partition("?")[0]
 
 
 def test_requester_pays_and_anonymous() -> None:

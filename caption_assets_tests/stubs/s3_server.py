@@ -90,7 +90,7 @@ class FakeS3:
         return S3Config(**{"endpoint_url": self.endpoint, "region": "us-east-1", **settings})
 
     def store(self, patience_s: float = 60.0, **settings: Any) -> ObjectStore:
-        store = ObjectStore()
+        store = ObjectStore(self.config(**settings))
         store._s3 = S3Objects(self.config(**settings), patience_s)
         return store
 
