@@ -25,6 +25,7 @@ from caption_assets.core.objects import ObjectError, ObjectMissing
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import RecordStream, TableHandle, arrow_schema, batches_of, table, write_parquet
 from caption_assets_tests.pictures import save
+from caption_assets_tests.servers import S3Server
 
 COLOURS = [(220, 20, 20), (20, 160, 40), (30, 40, 210), (200, 180, 0), (0, 160, 160), (160, 0, 160), (90, 90, 90), (250, 120, 0)]
 SHARD = "shard-00000"
@@ -40,9 +41,11 @@ def picture(number: int) -> bytes:
 class Shard:
     """A tar of pictures with its manifest, and what is built of it."""
 
+    objects, store = ObjectStore(), ""
+
     def __init__(self, folder: Path, members: list[bytes | None], grid: dict[str, Any] | None = None, **options: Any) -> None:
         """A member that is None is a record the manifest already has a reason for."""
-        self.objects, self.layout = ObjectStore(), Layout(str(folder / "store"), "photos")
+        self.layout = Layout(self.store or str(folder / "store"), "photos")
         self.grid = {"rows": 2, "cols": 2, "cell_size": 64, "gap": 4, "label_font_size": 12} if grid is None else grid
         prompts = [{"text": "Describe it."}]
         self.spec = DatasetConfig(name="photos", source=[str(folder / "in")], prompts=prompts, grid=self.grid, **options)
@@ -234,7 +237,7 @@ def test_a_full_disk_or_store_stops_the_build(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shard.objects, "put_file", fail)
+    monkeypatch.setattr(Shard.objects, "put_file", fail)
     with pytest.raises(OSError, match="No space left"):
         list(build_grids(shard.objects, shard.layout, shard.spec, SHARD, shard.manifest).batches)
 
@@ -251,7 +254,7 @@ def test_a_build_that_dies_leaves_no_mapping_that_names_other_tars(
             raise ObjectError("the store is gone")
         put(uri, path)
 
-    monkeypatch.setattr(again.objects, "put_file", fail_later)
+    monkeypatch.setattr(Shard.objects, "put_file", fail_later)
     with pytest.raises(ObjectError, match="gone"):
         list(build_grids(again.objects, again.layout, again.spec, SHARD, again.manifest).batches)
     with pytest.raises(ObjectMissing):
@@ -280,6 +283,20 @@ def test_stale_tars_go_once_the_mapping_is_published(tmp_path: Path, small_tars:
     assert len(smaller.tars()) == 1 and all(near(smaller.cell(row), COLOURS[n % 8]) for n, row in enumerate(rows))
     Path(smaller.layout.mapping(SHARD)).unlink()
     assert remove_stale(smaller.objects, smaller.layout, SHARD) == [] and len(smaller.tars()) == 1
+
+
+def test_grids_in_s3_are_read_by_range(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, small_tars: None
+) -> None:
+    monkeypatch.setattr(Shard, "objects", s3_server.store())
+    monkeypatch.setattr(Shard, "store", f"s3://{s3_server.make_bucket()}/a store")
+    shard = Shard(tmp_path, [picture(n) for n in range(30)])
+    rows = shard.build()
+    assert rows[-1]["grid_object"] == f"{Shard.store}/photos/concat_grids/{SHARD}/grids-00002.tar"
+    assert all(near(shard.cell(row), COLOURS[n % 8]) for n, row in enumerate(rows))
+    assert len(list(tmp_path.rglob("*.tar"))) == 1
+    Shard(tmp_path, [picture(0)]).build()
+    assert len(remove_stale(shard.objects, shard.layout, SHARD)) == 2
 
 
 def test_many_records_cross_batches_and_windows(tmp_path: Path, small_tars: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from caption_assets_tests.pictures import exif, noise, oriented, png_chunk, save
 
 LIMITS = ImagesConfig(max_pixels=4_000_000)
 BOUNDED = settings(
-    max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=200, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +15,7 @@ import pytest
 from botocore.awsrequest import AWSResponse, HeadersDict
 
 from caption_assets.config import BucketConfig, S3Config
-from caption_assets.core import credentials, s3bucket
+from caption_assets.core import credentials, pacing, s3bucket
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore, Throttled
 from caption_assets.core.s3bucket import Request
 from caption_assets.core.s3store import S3Objects
@@ -47,6 +48,17 @@ def test_busy_answers_are_waited_out_and_a_key_that_stays_busy_is_throttled() ->
         assert waits[-1] > waits[0]
 
 
+def test_whoever_stops_reading_does_not_wait_for_a_busy_store() -> None:
+    with FakeS3(PICTURES, [Fault(key="set/p1.jpg")]) as s3:
+        store = s3.store()
+        reads = store.read_many([(address("set/p0.jpg"), 0, None), (address("set/p1.jpg"), 0, None)])
+        next(reads)
+        reads.close()
+        started = time.monotonic()
+        store.of("s3://cases/")._pool.shutdown()
+        assert time.monotonic() - started < 10
+
+
 def test_a_throttled_key_ends_in_about_a_minute_with_default_settings() -> None:
     assert s3bucket.PATIENCE_S <= 60
 
@@ -55,7 +67,8 @@ def test_a_throttled_key_ends_in_about_a_minute_with_default_settings() -> None:
 @pytest.mark.parametrize(
     ("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests"), (500, "InternalError"), (502, ""), (504, "")]
 )
-def test_every_kind_of_request_is_asked_again(key: str, status: int, code: str) -> None:
+def test_every_kind_of_request_is_asked_again(key: str, status: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FIRST_PAUSE_S", 0.02)
     faults = [Fault(op, "*", 1, status, code) for op in ("GET", "HEAD", "PUT", "LIST")]
     with FakeS3({key: b"abc"}, faults) as s3:
         store = s3.store()
