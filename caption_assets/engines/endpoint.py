@@ -105,6 +105,7 @@ class Endpoint:
     _backoff: float = 0
     _growing: bool = True
     _lowered_at: float = 0
+    _latency_s: float = 0
 
     def __post_init__(self) -> None:
         self.limit = self.limit or float(self.most)
@@ -151,32 +152,33 @@ class Endpoint:
 
     def grow(self, latency_s: float, timeout_s: float) -> None:
         """An answer came: a little more at a time, or less where answers have become slow enough to run into the time-out."""
+        self._latency_s += (latency_s - self._latency_s) / 8
         if latency_s > timeout_s / 2:
-            return self.lower(0.8, latency_s)
+            self.lower(0.8)
+            return
         self.limit = min(self.most, self.limit + (1 if self._growing else 1 / self.limit))
         if time.monotonic() - self._lowered_at > 60:
             self._backoff = 0
-        return None
 
-    def lower(self, factor: float, once_in_s: float) -> None:
-        """Less at a time; refusals of requests that were under way together count once."""
+    def lower(self, factor: float) -> None:
+        """Less at a time; troubles of requests that were under way together count once."""
         self._growing = False
         now = time.monotonic()
-        if now - self._lowered_at >= once_in_s:
+        if now - self._lowered_at >= self._latency_s:
             self.limit, self._lowered_at = max(1.0, self.limit * factor), now
 
     def throttled(self, retry_after: float | None) -> None:
         """429: wait as long as it says."""
         pause = random.uniform(0.2, 0.6) if retry_after is None else min(retry_after, 300.0)
         self.cool_until = max(self.cool_until, time.monotonic() + pause)
-        self.lower(0.7, max(0.1, pause))
+        self.lower(0.7)
         self.ever_answered = True
 
     def fault(self, why: str) -> None:
         """No answer; some in a row and it is left alone."""
         self.faults_in_a_row += 1
         self.why = why
-        self.lower(0.7, 0.2)
+        self.lower(0.7)
         if self.faults_in_a_row >= self.pace.breaker_faults:
             self.leave_alone(why)
 

@@ -148,7 +148,7 @@ class FleetSession:
         spent = tries[came] >= TRIES[came]
         if came is Came.TIMEOUT:
             self._counts["timeouts"] += 1
-            endpoint.lower(0.5, 1)
+            endpoint.lower(0.5)
             spent |= sum(e.state is not State.OUT for e in self._members.endpoints) == 1
         else:
             self._counts["faults"] += 1

@@ -31,9 +31,9 @@ from caption_assets_tests.stubs.batches import BatchDesk
 BEHAVIOURS = ("ok", "hang", "throttle", "flap", "empty", "null", "swap", "same", "nonsense", "babble", "error500", "drop", "cut")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Logged:
-    """One chat request: kind grid, single or text; the HTTP status it got (0: none)."""
+    """One chat request: kind grid, single or text; the HTTP status and the text it got (0 and "": none, or not yet)."""
 
     kind: str
     canary: bool
@@ -50,8 +50,9 @@ class StubServer:
     """One endpoint on loopback, in a thread with a loop of its own. All fields may be changed while it runs.
 
     latency: seconds, drawn evenly; rate: cells answered per second over all requests, None without bound; capacity: requests in
-    flight before 429; lie_after: the behaviour shows only after this many answers; takes_schema, takes_extras: whether
-    response_format and parameters that OpenAI does not have (repetition_penalty) are accepted.
+    flight before 429; lie_after: the behaviour shows only after this many answers; hang_on: requests with this text are never
+    answered; takes_schema, takes_extras: whether response_format and parameters that OpenAI does not have (repetition_penalty)
+    are accepted.
     """
 
     behaviour: str = "ok"
@@ -71,6 +72,7 @@ class StubServer:
     port: int = 0
     seed: int = 0
     log_path: str | None = None
+    hang_on: str | None = None
 
     def __post_init__(self) -> None:
         self.log: list[Logged] = []
@@ -163,17 +165,17 @@ class StubServer:
         asked = read_request(body)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        status, content = 0, ""
+        entry = Logged(asked.kind, asked.canary, asked.keys, 0, "", asked.text, len(asked.data_url or ""), at)
+        self.log.append(entry)
         try:
-            response, content = await self._respond(request, body, asked)
-            status = response.status
+            response, entry.sent = await self._respond(request, body, asked)
+            entry.status = response.status
             return response
         finally:
             self.in_flight -= 1
-            self._note(Logged(asked.kind, asked.canary, asked.keys, status, content, asked.text, len(asked.data_url or ""), at))
+            self._write(entry)
 
-    def _note(self, entry: Logged) -> None:
-        self.log.append(entry)
+    def _write(self, entry: Logged) -> None:
         if self.log_path:
             with open(self.log_path, "ab") as file:
                 file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
@@ -183,7 +185,7 @@ class StubServer:
         if refusal := self._refusal(request, body):
             return refusal, ""
         behaviour = self.behaviour if self._answered >= self.lie_after else "ok"
-        if behaviour == "hang":
+        if behaviour == "hang" or (self.hang_on and self.hang_on in asked.text):
             await asyncio.sleep(3600)
         if behaviour == "drop" and request.transport:
             request.transport.abort()
