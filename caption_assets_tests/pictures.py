@@ -58,7 +58,7 @@ def with_chunks(png: bytes, *chunks: bytes, at_end: bool = False) -> bytes:
 
 def empty_png(width: int, height: int, bits: int = 1) -> bytes:
     """A black PNG of any size, a thousandth of its pixels in bytes."""
-    packer, row = zlib.compressobj(9), bytes(1 + (width * bits + 7) // 8)
+    packer, row = zlib.compressobj(1), bytes(1 + (width * bits + 7) // 8)
     data = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")

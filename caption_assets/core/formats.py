@@ -15,7 +15,6 @@ _READ = (
     (PNG_SIGNATURE, "png"),
     (b"GIF87a", "gif"),
     (b"GIF89a", "gif"),
-    (b"BM", "bmp"),
     (b"II*\0", "tiff"),
     (b"MM\0*", "tiff"),
     (b"II+\0", "tiff"),
@@ -23,6 +22,7 @@ _READ = (
     (b"\xff\x0a", "jxl"),
     (b"\0\0\0\x0cJXL \r\n\x87\n", "jxl"),
 )
+_BMP_HEADERS = {size.to_bytes(4, "little") for size in (12, 16, 40, 52, 56, 64, 108, 124)}
 _OTHERS = (
     (b"8BPS", "a Photoshop document"),
     (b"\0\0\x01\0", "an icon"),
@@ -47,6 +47,8 @@ def sniff(data: bytes) -> str | None:
     for magic, name in _READ:
         if data.startswith(magic):
             return name
+    if data[:2] == b"BM" and data[14:18] in _BMP_HEADERS:
+        return "bmp"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     if data[4:8] == b"ftyp":

@@ -371,7 +371,7 @@ from concurrent.futures import ThreadPoolExecutor
 def one(data):
     try: decode(data, ImagesConfig(), at_least=1024)
     except PictureFault as fault: return fault.fault.reason
-big = [empty_png(12000, 12000, 8), empty_png(30000, 30000, 1), empty_png(8000, 8000, 1), empty_png(8000, 8000, 1)]
+big = [empty_png(10000, 10000, 8), empty_png(30000, 30000, 1), empty_png(6000, 6000, 1), empty_png(6000, 6000, 1)]
 print(list(ThreadPoolExecutor(4).map(one, big)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
         out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
