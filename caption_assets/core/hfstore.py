@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from caption_assets.core.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Throttled
@@ -72,7 +73,7 @@ class HfObjects:
         with self.open(uri, offset, length) as stream:
             return stream.read()
 
-    def submit(self, uri: str, offset: int = 0, length: int | None = None) -> Future[bytes]:
+    def submit(self, uri: str, offset: int, length: int | None, stop: Event) -> Future[bytes]:
         return self._pool.submit(self.read, uri, offset, length)
 
     def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:

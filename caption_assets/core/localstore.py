@@ -17,6 +17,7 @@ import stat as modes
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO
 
 from caption_assets.core.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing
@@ -57,7 +58,7 @@ class LocalObjects:
             finally:
                 os.close(handle)
 
-    def submit(self, uri: str, offset: int = 0, length: int | None = None) -> Future[bytes]:
+    def submit(self, uri: str, offset: int, length: int | None, stop: Event) -> Future[bytes]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="local-read")
         return self._pool.submit(self.read, uri, offset, length)

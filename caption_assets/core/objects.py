@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO, Protocol
 
 
@@ -56,8 +57,8 @@ class Objects(Protocol):
 
     def head(self, uri: str) -> ObjectInfo: ...
     def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes: ...
-    def submit(self, uri: str, offset: int = 0, length: int | None = None) -> Future[bytes]:
-        """`read` in the background; the future raises what `read` would."""
+    def submit(self, uri: str, offset: int, length: int | None, stop: Event) -> Future[bytes]:
+        """`read` in the background; the future raises what `read` would. `stop` ends its waiting for a busy store."""
         ...
 
     def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:

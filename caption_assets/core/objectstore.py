@@ -7,6 +7,7 @@ sources and of the store.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -26,7 +27,7 @@ class ObjectStore:
     """Every address the configuration allows, behind one object that dispatches by scheme. Thread-safe; cheap to make."""
 
     def __init__(self, s3: S3Config | None = None) -> None:
-        self._s3_config = s3 or S3Config()
+        self.s3 = s3 or S3Config()
         self._local = LocalObjects()
         self._s3: Objects | None = None
         self._hf: Objects | None = None
@@ -37,7 +38,7 @@ class ObjectStore:
             if self._s3 is None:
                 from caption_assets.core.s3store import S3Objects
 
-                self._s3 = S3Objects(self._s3_config)
+                self._s3 = S3Objects(self.s3)
             return self._s3
         if uri.startswith("hf://"):
             if self._hf is None:
@@ -70,8 +71,7 @@ class ObjectStore:
         AHEAD_BYTES wait. An error that is not an ObjectError is raised.
         """
         waiting: deque[Future[bytes]] = deque()
-        source = iter(items)
-        more = True
+        source, more, stop = iter(items), True, threading.Event()
         try:
             while more or waiting:
                 while more and len(waiting) < concurrency and _bytes_read(waiting) < AHEAD_BYTES:
@@ -79,7 +79,7 @@ class ObjectStore:
                     if item is None:
                         more = False
                     else:
-                        waiting.append(self.of(item[0]).submit(*item))
+                        waiting.append(self.of(item[0]).submit(*item, stop))
                 if waiting:
                     try:
                         data: bytes | ObjectError = waiting.popleft().result()
@@ -87,6 +87,7 @@ class ObjectStore:
                         data = error
                     yield data
         finally:
+            stop.set()
             for future in waiting:
                 future.cancel()
 

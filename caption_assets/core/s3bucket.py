@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -88,6 +89,24 @@ class Request:
         return self.what in ("written", "deleted")
 
 
+class _Trial:
+    """What has been tried for one request so far."""
+
+    def __init__(self, patience: float, stop: threading.Event | None) -> None:
+        self.patience, self.tries, self.moved, self.renewed = patience, 0, False, False
+        self._started, self._stop = time.monotonic(), stop or threading.Event()
+
+    def rest(self, seconds: float) -> bool:
+        """Sleeps; False, at once, where the patience does not reach so far (the first try may always wait its turn)."""
+        left = self.patience - (time.monotonic() - self._started)
+        if seconds > left and (self.tries or math.isinf(seconds)):
+            return False
+        return not (self._stop.wait(seconds) if seconds else self._stop.is_set())
+
+
+_SILENT = S3Fault("throttled", 0, "it has answered nothing for minutes; it is asked again every few seconds")
+
+
 class Bucket:
     def __init__(self, name: str, settings: BucketConfig, patience_s: float = PATIENCE_S) -> None:
         self.name, self.settings, self._patience_s = name, settings, patience_s
@@ -101,22 +120,24 @@ class Bucket:
         self.pace = pace_of(first.meta.endpoint_url, name)
         self.payer: dict[str, str] = {"RequestPayer": "requester"} if settings.requester_pays else {}
 
-    def call(self, request: Request, attempt: Callable[[Access], T], patience_s: float | None = None) -> T:
+    def call(
+        self,
+        request: Request,
+        attempt: Callable[[Access], T],
+        patience_s: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> T:
         """What `attempt` returns, asked again with growing pauses while the store is busy, broken or not to be reached.
 
-        Raises what `as_error` makes of the fault, after `patience_s` at most (and the time the last attempt takes).
+        Raises what `as_error` makes of the fault, after `patience_s` at most (and the time the last attempt takes), or at
+        once when `stop` is set.
         """
-        patience = self._patience_s if patience_s is None else patience_s
-        started, tries, moved, renewed = time.monotonic(), 0, False, False
-        fault = S3Fault("throttled", 0, "it has answered nothing for minutes; it is asked again every few seconds")
+        trial = _Trial(self._patience_s if patience_s is None else patience_s, stop)
+        fault = _SILENT
         while True:
-            wait = self.pace.delay()
-            left = patience - (time.monotonic() - started)
-            if wait > max(left, 0.0) and (tries or wait == float("inf")):
-                raise self._error(fault, request, tries)
-            if wait:
-                time.sleep(wait)
-            tries += 1
+            if not trial.rest(self.pace.delay()):
+                raise self._error(fault, request, trial.tries)
+            trial.tries += 1
             access = self.access(request)
             try:
                 result = attempt(access)
@@ -132,19 +153,21 @@ class Bucket:
                 self.pace.answered()
             else:
                 self.pace.refused()
-            if not moved and fault.perhaps_elsewhere and self._follow(fault, access.region):
-                moved = True
-                continue
-            again = fault.kind in RETRIED and (fault.kind != "expired" or not renewed)
-            renewed = renewed or fault.kind == "expired"
-            if not again:
-                raise self._error(fault, request, tries)
-            if fault.kind == "connection" and not self.pace.ever_answered:
-                patience = min(patience, FIRST_PATIENCE_S)
-            resting = pause(tries)
-            if time.monotonic() + resting - started > patience:
-                raise self._error(fault, request, tries)
-            time.sleep(resting)
+            if not self._again(fault, access, trial):
+                raise self._error(fault, request, trial.tries)
+
+    def _again(self, fault: S3Fault, access: Access, trial: _Trial) -> bool:
+        """Whether asking once more may help; has rested by then."""
+        if not trial.moved and fault.perhaps_elsewhere and self._follow(fault, access.region):
+            trial.moved = True
+            return True
+        if fault.kind == "expired":
+            trial.renewed, again = True, not trial.renewed
+        else:
+            again = fault.kind in RETRIED
+        if fault.kind == "connection" and not self.pace.ever_answered:
+            trial.patience = min(trial.patience, FIRST_PATIENCE_S)
+        return again and trial.rest(pause(trial.tries))
 
     def access(self, request: Request) -> Access:
         """The clients for this request: one for the bucket or, with S3 Access Grants, one for each grant."""

@@ -76,20 +76,20 @@ class S3Objects:
         found = bucket.call(request, lambda access: access.boto.head_object(Bucket=name, Key=key, **bucket.payer))
         return _info(uri, found["ContentLength"], found)
 
-    def read(self, uri: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, uri: str, offset: int = 0, length: int | None = None, stop: threading.Event | None = None) -> bytes:
         name, key = _key(uri)
         if length is not None and length <= 0:
             return b""
         if _NOT_FOR_OBSTORE.search(key):
             with self.open(uri, offset, length) as stream:
                 return stream.read()
-        return self.bucket(name).call(Request("read", uri, key), lambda access: _get(access, key, offset, length))
+        return self.bucket(name).call(Request("read", uri, key), lambda access: _get(access, key, offset, length), stop=stop)
 
-    def submit(self, uri: str, offset: int = 0, length: int | None = None) -> Future[bytes]:
+    def submit(self, uri: str, offset: int, length: int | None, stop: threading.Event) -> Future[bytes]:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="s3-read")
-        return self._pool.submit(self.read, uri, offset, length)
+        return self._pool.submit(self.read, uri, offset, length, stop)
 
     def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:
         name, key = _key(uri)
