@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
-from caption_assets.core.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Throttled
+from caption_assets.core.objects import STREAM_BLOCK, ByteStream, NotAFile, ObjectError, ObjectInfo, ObjectMissing, Throttled
 from caption_assets.core.pacing import pause
 
 try:
@@ -25,7 +25,6 @@ except ImportError:
 
 PATIENCE_S = 30.0  # the hub library itself waits too
 READ_THREADS = 8
-STREAM_BLOCK = 1 << 20
 _ADDRESS = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?", re.DOTALL)
 
 _TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2")  # which of them hub uses depends on its version
@@ -97,16 +96,13 @@ class HfObjects:
         self.put(uri, b"")
 
 
-class _Stream(io.RawIOBase):
+class _Stream(ByteStream):
     """The hub's own streaming file, which takes up again what broke off, from an offset and for `length` bytes."""
 
     def __init__(self, uri: str, offset: int, length: int | None) -> None:
         self._uri, self._left = uri, length
         self._file = _patiently(uri, lambda: hub.HfFileSystem().open(uri, "rb", block_size=0))
         self._file.loc = offset
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         wanted = len(buffer) if self._left is None else min(len(buffer), self._left)

@@ -20,9 +20,8 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from caption_assets.core.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing
+from caption_assets.core.objects import STREAM_BLOCK, ByteStream, NotAFile, ObjectError, ObjectInfo, ObjectMissing
 
-READ_BLOCK = 1 << 20
 READ_THREADS = 4
 TEMPORARY = ".caption-assets-"
 # What says something about this machine and nothing about the object: the run must stop, so these stay themselves.
@@ -66,7 +65,7 @@ class LocalObjects:
     def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:
         with _local_errors(uri):
             handle, _ = _open(uri)
-            return io.BufferedReader(_Span(handle, uri, offset, length), READ_BLOCK)
+            return io.BufferedReader(_Span(handle, uri, offset, length), STREAM_BLOCK)
 
     def put(self, uri: str, data: bytes) -> None:
         with _local_errors(uri, "written"), _temporary(uri) as temporary:
@@ -108,15 +107,12 @@ class LocalObjects:
             os.unlink(uri)
 
 
-class _Span(io.RawIOBase):
+class _Span(ByteStream):
     """`length` bytes (None: all) of an open file from `offset`. Faults while reading name the file, as those of `read` do."""
 
     def __init__(self, handle: int, uri: str, offset: int, length: int | None) -> None:
         self._file, self._uri, self._left = io.FileIO(handle, "rb"), uri, length
         self._file.seek(offset)
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         view = memoryview(buffer)[: self._left]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Protocol
+
+STREAM_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,19 @@ class NotAFile(ObjectError):
 
 class Throttled(ObjectError):
     reason = "throttled"
+
+
+class ByteStream(io.RawIOBase):
+    """What the streams of all stores have in common: `readall` in large blocks, since Python's own asks for 8 KB at a time."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readall(self) -> bytes:
+        pieces = []
+        while piece := self.read(STREAM_BLOCK):
+            pieces.append(piece)
+        return b"".join(pieces)
 
 
 class Objects(Protocol):

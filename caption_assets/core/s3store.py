@@ -19,14 +19,13 @@ from typing import Any, BinaryIO
 import obstore
 
 from caption_assets.config import S3Config
-from caption_assets.core.objects import ObjectError, ObjectInfo, ObjectMissing
+from caption_assets.core.objects import STREAM_BLOCK, ObjectError, ObjectInfo, ObjectMissing
 from caption_assets.core.s3bucket import PATIENCE_S, Access, Bucket, Request
 from caption_assets.core.s3faults import fault_of, split
 from caption_assets.core.s3stream import S3Stream
 from caption_assets.core.s3upload import md5, upload
 
 READ_THREADS = 32
-STREAM_BLOCK = 1 << 20
 # obstore drops slashes at the ends, and refuses empty and dotted segments and control characters.
 _NOT_FOR_OBSTORE = re.compile(r"^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f]")
 _NO_CONDITIONS = ("NotImplemented", "InvalidArgument", "InvalidRequest")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
-from caption_assets.core.objects import ObjectError
+from caption_assets.core.objects import ByteStream, ObjectError
 from caption_assets.core.s3bucket import Access, Bucket, Request
 from caption_assets.core.s3faults import fault_of
 
@@ -17,7 +16,7 @@ class ShortBody(ConnectionError):
     """The connection ended before the body did."""
 
 
-class S3Stream(io.RawIOBase):
+class S3Stream(ByteStream):
     """`length` bytes (None: to the end) from `offset`; past the end there are none. Raises ObjectError from every read.
 
     A body that is shorter than announced is asked for again from where it stopped, with If-Match; while bytes keep coming
@@ -31,9 +30,6 @@ class S3Stream(io.RawIOBase):
         self._body: Any = None
         self._barren = 0  # answers in a row that brought no byte
         self._bucket.call(request, self._connect)
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
