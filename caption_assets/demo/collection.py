@@ -198,7 +198,7 @@ def _catalog(folder: Path, files: PictureFiles, rows: int, faults: bool) -> Iter
         gone = json.dumps({"id": 1, "uri": "images/gone.jpg", "name": "gone.jpg"})
         lines[middle:middle] = [
             ('{"id": 2, "uri": "images/0000.jpg", "name": "cut off', File(b"", "", reason="bad_json_line")),
-            (gone, File(b"", "", reason="object_missing")),
+            (gone, File(b"", "", reason="missing_image")),
             (json.dumps({"id": 3, "name": "nowhere.jpg"}), File(b"", "", reason="missing_uri")),
             lines[0],
         ]

@@ -84,7 +84,7 @@ def test_truth_is_a_caption_where_the_picture_opens_and_a_reason_where_not(colle
         "empty_file",
         "not_an_image",
         "bad_json_line",
-        "object_missing",
+        "missing_image",
         "missing_uri",
     }
 

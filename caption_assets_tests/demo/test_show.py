@@ -20,7 +20,7 @@ def demo(tmp_path):
 
 
 def publish(folder, truth, said=None):
-    """The columns of merged and failed that are shown, as the merge would publish them; said: captions other than the true ones."""
+    """The columns of merged and failed that are shown, as the merge publishes them; said: captions other than the true ones."""
     config, said = load_config(folder / "caption_assets.yaml"), said or {}
     for dataset in {t.dataset for t in truth}:
         layout = Layout(config.store, dataset)
