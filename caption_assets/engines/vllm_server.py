@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from caption_assets.config import EngineConfig
 from caption_assets.engines.backends import Place
@@ -178,29 +178,41 @@ class VllmServers:
             ServerFolder.of(spec.identity).touch(self._config.idle_stop_s)
 
 
-def engine_status() -> list[dict[str, Any]]:
-    """The servers of this user on this machine: identity, model, state, pid, url, since, idle_s, stops_in_s, why, log."""
+@dataclass(frozen=True)
+class EngineStatus:
+    """One server of this user on this machine. state: starting, ready, stopping, ended; times in seconds."""
+
+    identity: str
+    model: str
+    state: str
+    pid: int
+    endpoint: str
+    started_at: float
+    idle_s: float
+    idle_stop_s: float
+    log: Path
+    why: str | None
+
+    @property
+    def idle(self) -> str:
+        if self.state == "ended":
+            return self.why or "ended by itself"
+        return f"{self.idle_s:.0f} s of {self.idle_stop_s:.0f} s"
+
+
+def engine_status() -> list[EngineStatus]:
+    """The servers of this user on this machine, those that ended included."""
     rows = []
     for folder in _folders():
-        info = folder.info()
-        if info is None:
-            continue
-        idle_s, limit_s = folder.idle()
-        running = info.alive and info.state in ("starting", "ready", "stopping")
-        rows.append(
-            {
-                "identity": folder.path.name,
-                "model": folder.spec().model,
-                "state": info.state if running else "ended",
-                "pid": info.server.pid,
-                "url": f"{info.url}/v1",
-                "since": info.started_at,
-                "idle_s": round(idle_s, 1),
-                "stops_in_s": round(max(0.0, limit_s - idle_s), 1) if running else None,
-                "why": info.why,
-                "log": str(folder.log),
-            }
-        )
+        if info := folder.info():
+            idle_s, limit_s = folder.idle()
+            state = info.state if info.alive else "ended"
+            rows.append(
+                EngineStatus(
+                    folder.path.name, folder.spec().model, state, info.server.pid, f"{info.url}/v1", info.started_at,
+                    idle_s, limit_s, folder.log, info.why,
+                )
+            )  # fmt: skip
     return rows
 
 

@@ -3,6 +3,8 @@
     with StubServer(behaviour="flap") as stub: … stub.url … stub.counts()
     python -m caption_assets_tests.stubs.openai_server --behaviour hang --latency 0.05 0.5 --log requests.jsonl
 
+As a program it wants the key that $VLLM_API_KEY names, if any.
+
 Behaviours: ok; hang (never answers); throttle (429 with Retry-After for half of the requests); flap (refuses with 503 half
 of the time, in periods of `flap_s`); empty, null (200 without text); swap (each cell gets another cell's caption, a single
 picture that of the picture before); same (one text for all); nonsense (no JSON, no sense); babble (right keys, no sense);
@@ -16,6 +18,7 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import os
 import random
 import threading
 import time
@@ -121,6 +124,7 @@ class StubServer:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/stub/counts", self._counts)
         app.router.add_post("/stub/set", self._set)
         self.batches.add_routes(app)
@@ -136,6 +140,9 @@ class StubServer:
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=f"vllm:num_requests_running {self.in_flight}\n")
 
     async def _models(self, request: web.Request) -> web.Response:
         if not self._authorised(request):
@@ -276,7 +283,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--log", dest="log_path", help="a JSONL file, one line per request")
     options = vars(parser.parse_args())
-    stub = StubServer(**{**options, "latency": tuple(options["latency"])})
+    stub = StubServer(**{**options, "latency": tuple(options["latency"]), "api_key": os.environ.get("VLLM_API_KEY")})
 
     async def run() -> None:
         serving = asyncio.create_task(stub.serve())
