@@ -1,32 +1,72 @@
 """shard_plan: which records make which shard, decided once."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import dagster as dg
 
-from caption_assets.partitions import Dataset
+from caption_assets.core.columns import PLAN
+from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
+from caption_assets.sensors import IF_DUE_TAG, is_due
+
+if TYPE_CHECKING:
+    from caption_assets.core.planning import PlanResult
+    from caption_assets.core.plans import Plan
 
 
 def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
-    @ds.asset(kinds={"parquet"}, name="shard_plan")
-    def shard_plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
+    @ds.asset(
+        name="shard_plan",
+        kinds={"parquet"},
+        metadata=column_schema(PLAN),
+        check_specs=[
+            dg.AssetCheckSpec(
+                "plan_unchanged",
+                asset=ds.key("shard_plan"),
+                description="Every planned source file is there and is what it was when it was planned.",
+            )
+        ],
+    )
+    def shard_plan(context: dg.AssetExecutionContext, store: StoreResource) -> Iterator[Any]:
         """One row per shard and source object. Lists the source and plans what is new as a further write-once generation;
         then makes the new shards' partitions."""
-        from caption_assets.core.planning import make_plan
-
-        result = make_plan(store.objects, ds.layout, ds.spec, hold_back_short_groups=False)
+        result = _plan(context, ds, store)
         register_shards(context.instance, ds, result.plan)
-        for problem in result.problems:
-            context.log.warning(problem)
-        return dg.MaterializeResult(metadata=result.summary())
+        yield dg.MaterializeResult(metadata=result.summary())
+        yield dg.AssetCheckResult(
+            check_name="plan_unchanged",
+            passed=not result.problems,
+            severity=dg.AssetCheckSeverity.ERROR,
+            metadata={
+                "changed_files": result.changed_count,
+                "vanished_files": result.vanished_count,
+                **({"problems": dg.MetadataValue.text("\n".join(result.problems))} if result.problems else {}),
+            },
+        )
 
     return shard_plan
 
 
-def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: object) -> None:
-    """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in one batch, retired ones away."""
-    from caption_assets.core.plans import Plan
+def _plan(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource) -> "PlanResult":
+    """Plans all that is new; for a run of the sensor only what is settled and worth a shard; short groups of tars wait."""
+    from caption_assets.core.noticing import notice_new
+    from caption_assets.core.planning import PlanResult, make_plan
+    from caption_assets.core.plans import load_plan
 
-    assert isinstance(plan, Plan)
+    waited = context.run.tags.get(IF_DUE_TAG)
+    if waited is None:
+        return make_plan(store.objects, ds.layout, ds.spec)
+    settings, seconds = ds.spec.sensor, float(waited)
+    notice = notice_new(store.objects, ds.layout, ds.spec, settle_s=settings.settle_s)
+    if not is_due(ds, notice.new, seconds):
+        return PlanResult(load_plan(store.objects, ds.layout), dataset=ds.name, unsettled=notice.unsettled)
+    hold_back = seconds < settings.max_wait_s
+    return make_plan(store.objects, ds.layout, ds.spec, hold_back_short_groups=hold_back, settle_s=settings.settle_s)
+
+
+def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: "Plan") -> None:
+    """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in one batch, retired ones away."""
     known = set(instance.get_dynamic_partitions(ds.partitions_name))
     missing = [key for key in plan.shards if key not in known]
     if missing:

@@ -37,15 +37,17 @@ class ShardRun:
         self.root_run_id = self.run.root_run_id or self.run_id
 
     def planned(self) -> tuple[ShardEntries, dict[str, str]]:
-        """The shard's part of the plan, and tags for its manifest. Fails for a key that the plan does not know: anyone can add
-        a partition in the UI."""
+        """The shard's part of the plan, and tags for its manifest. Fails for a key that the plan does not know: anyone can
+        add a partition in the UI."""
         from caption_assets.core.plans import PlanError, load_plan
 
         plan = load_plan(self.objects, self.ds.layout)
         try:
             entries = plan.entries(self.key)
         except PlanError as error:
-            raise dg.Failure(f"{self.ds.name}: {error}; `caption-assets plan {self.ds.name}` plans", allow_retries=False) from None
+            raise dg.Failure(
+                f"{self.ds.name}: {error}; `caption-assets plan {self.ds.name}` plans", allow_retries=False
+            ) from None
         replaced = plan.planned[self.key].replaces
         return entries, {"shard": self.key, **({"replaces": ",".join(replaced)} if replaced else {})}
 
@@ -83,8 +85,8 @@ class ShardRun:
 
     def recipes(self) -> tuple[dict[str, str], str | None]:
         """The recipes of the outputs, and the model's resolved revision, pinned in the store at first use."""
-        from caption_assets.core.recipes import output_recipes
         from caption_assets.core.modelpin import pinned_revision
+        from caption_assets.core.recipes import output_recipes
 
         revision = pinned_revision(self.objects, self.ds.layout, self.ds.engine)
         return output_recipes(self.ds.spec, self.ds.engine, revision), revision

@@ -105,7 +105,7 @@ def make_plan(
                 result.new_shards += replace_changed(objects, layout, spec, result.plan, accept_changed)
                 accept_changed = None
                 result.plan = load_plan(objects, layout)
-            for kind, sources in _kinds(objects, layout, spec, result.plan).items():
+            for kind, sources in kinds_of_sources(objects, layout, spec, result.plan).items():
                 _plan_kind(objects, layout, spec, result, kind, sources, hold_back_short_groups, newest)
                 result.plan = load_plan(objects, layout)
             return result
@@ -117,25 +117,25 @@ def make_plan(
 def new_objects(objects: ObjectStore, layout: Layout, spec: DatasetConfig) -> bool:
     """Whether the source holds a file that no shard has. Lists up to the first one."""
     plan = load_plan(objects, layout)
-    for kind, sources in _kinds(objects, layout, spec, plan).items():
-        files = _files(objects, layout, sources, kind, Counter())
-        if next(Comparison(plan, _base(kind)).new(files), None) is not None:
+    for kind, sources in kinds_of_sources(objects, layout, spec, plan).items():
+        files = source_files(objects, layout, sources, kind, Counter())
+        if next(Comparison(plan, planned_kind(kind)).new(files), None) is not None:
             return True
     return False
 
 
-def _kinds(objects: ObjectStore, layout: Layout, spec: DatasetConfig, plan: Plan) -> dict[str, list[str]]:
+def kinds_of_sources(objects: ObjectStore, layout: Layout, spec: DatasetConfig, plan: Plan) -> dict[str, list[str]]:
     """The sources by their kind (as `detect` has it), which stays what it was when the source was first planned."""
     kinds: dict[str, list[str]] = {}
     for source in spec.source:
         kind = plan.kinds.get(source)
-        if kind is None or spec.format not in ("auto", _base(kind)):
+        if kind is None or spec.format not in ("auto", planned_kind(kind)):
             kind = detect(objects, spec, source, _skip(layout, source))
         kinds.setdefault(kind, []).append(source)
     return kinds
 
 
-def _base(kind: str) -> str:
+def planned_kind(kind: str) -> str:
     return "jsonl" if kind == TEXT else kind
 
 
@@ -145,13 +145,13 @@ def _skip(layout: Layout, source: str) -> str | None:
     return None if source.startswith(store) else store
 
 
-def _files(
+def source_files(
     objects: ObjectStore, layout: Layout, sources: list[str], kind: str, ignored: Counter[str], stems: Counter[str] | None = None
 ) -> Iterator[ObjectInfo]:
     """The files of one kind in order. An empty catalog holds nothing to plan. stems: to count those of all tars in."""
     skips = {_skip(layout, source) for source in sources}
     for info in files_of(objects, sources, kind, ignored, None if None in skips else skips.pop()):
-        if info.size == 0 and _base(kind) == "jsonl":
+        if info.size == 0 and planned_kind(kind) == "jsonl":
             ignored["empty"] += 1
             continue
         if stems is not None:
@@ -172,20 +172,20 @@ def _plan_kind(
     """Plans the new files of sources of one kind."""
     stems: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
-    files = _files(objects, layout, sources, kind, ignored, stems if kind == "webdataset" else None)
-    comparison = Comparison(result.plan, _base(kind))
-    writer = GenerationWriter(objects, layout, len(result.plan.generations), _base(kind), dict.fromkeys(sources, kind))
+    files = source_files(objects, layout, sources, kind, ignored, stems if kind == "webdataset" else None)
+    comparison = Comparison(result.plan, planned_kind(kind))
+    writer = GenerationWriter(objects, layout, len(result.plan.generations), planned_kind(kind), dict.fromkeys(sources, kind))
     keys = Keys(result.plan, spec)
     fresh = _settled(comparison.new(files), newest, result)
     try:
-        for shard in _shards(objects, spec, keys, _base(kind), fresh, stems, hold_back, result, writer):
+        for shard in _shards(objects, spec, keys, planned_kind(kind), fresh, stems, hold_back, result, writer):
             writer.add(shard)
             result.new_shards.append(shard.key)
     except OutOfOrder:
         raise PlanError(f"{', '.join(sources)}: the store lists its objects in no order; this is not supported") from None
     writer.close()
     if not comparison.listed and not result.plan.generations:
-        raise PlanError(f"{', '.join(sources)}: holds no {_base(kind)} files ({ignored.total()} others)")
+        raise PlanError(f"{', '.join(sources)}: holds no {planned_kind(kind)} files ({ignored.total()} others)")
     result.ignored += ignored
     result.changed += comparison.changed
     result.vanished += comparison.vanished

@@ -1,0 +1,211 @@
+"""The commands over a real Dagster instance, with a stub endpoint that answers truthfully and counts what it is asked."""
+
+import os
+import re
+import shutil
+import signal
+
+import pytest
+
+from caption_assets_tests.project import COLOURS, make_project, picture, wait_until
+from caption_assets_tests.stubs.openai_server import StubServer
+
+
+@pytest.fixture(scope="module")
+def stub():
+    with StubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def asked(stub):
+    """Requests since the test began, canaries apart, by kind."""
+    start = len(stub.log)
+
+    def count() -> dict[str, int]:
+        entries = [entry for entry in stub.log[start:] if not entry.canary]
+        return {kind: sum(e.kind == kind for e in entries) for kind in ("grid", "single", "text")}
+
+    return count
+
+
+NOTHING = {"grid": 0, "single": 0, "text": 0}
+
+
+@pytest.fixture(scope="module")
+def captioned(stub, tmp_path_factory):
+    """A project of two shards with everything done; tests that change it work on a copy."""
+    project = make_project(tmp_path_factory.mktemp("captioned"), stub.url)
+    (project.folder / "photos" / "0003.png").write_bytes(b"")
+    project.output = project.command("run")
+    return project
+
+
+@pytest.fixture
+def copy(captioned, tmp_path):
+    """The captioned project under another path: its store is whole, and Dagster knows nothing of it yet."""
+    from caption_assets_tests.project import Project
+
+    folder = tmp_path / "copy"
+    shutil.copytree(captioned.folder, folder, ignore=shutil.ignore_patterns(".dagster_home"))
+    project = Project(folder, {**captioned.config, "datasets": [dict(captioned.config["datasets"][0])]})
+    project.write(source=f"{captioned.folder}/photos/")
+    return project
+
+
+def test_run_captions_everything_and_says_so(captioned):
+    merged, failed = captioned.rows("merged"), captioned.rows("failed")
+    assert {row["record_id"]: row["reason"] for row in failed.values()} == {"0003.png": "empty_file"}
+    assert len(merged) == 7
+    for row in merged.values():
+        number = int(row["record_id"][:4])
+        assert list(COLOURS)[number % 4] in row["caption"], row
+        assert row["caption_info"]["model"] == "stub" and row["caption_info"]["run_id"]
+    assert "[1/2] photos/shard-00000: 3 captioned, 1 failed" in captioned.output
+    assert "[2/2] photos/shard-00001: 4 captioned, 0 failed" in captioned.output
+
+
+def test_a_second_run_does_nothing_and_says_so(captioned, asked):
+    before = captioned.files()
+    assert "nothing to do" in captioned.command("run")
+    assert asked() == NOTHING and captioned.files() == before
+
+
+def test_losing_dagsters_records_loses_nothing(captioned, copy, asked):
+    before = captioned.status()
+    said = copy.command("init")
+    assert "photos/merged: 2 shards found in the store" in said
+    assert "nothing to do" in copy.command("run")
+    assert asked() == NOTHING
+    assert copy.status() == before
+
+
+def test_what_the_store_lost_is_missing_and_made_again_from_the_replies(copy, asked):
+    copy.command("init")
+    (copy.store / "photos/merged/shard-00001.parquet").unlink()
+    assert "1 lost there and marked missing" in copy.command("reconcile")
+    states = copy.status()
+    assert states["shard-00000"]["status"] == "done" and states["shard-00001"]["status"] != "done"
+    copy.command("run")
+    assert asked() == NOTHING and len(copy.rows("merged")) == 7
+
+
+def test_other_filters_judge_the_stored_replies_again(copy, asked):
+    copy.command("init")
+    copy.write(filters={"min_chars": 500})
+    assert {s["status"] for s in copy.status().values()} == {"out_of_date"}
+    copy.command("run")
+    assert asked() == NOTHING
+    assert {row["reason"] for row in copy.rows("failed").values()} == {"too_short", "empty_file"}
+
+
+def test_another_prompt_asks_every_grid_again_and_only_those(copy, asked):
+    copy.command("init")
+    copy.write(prompts=[{"text": "Name the colour."}])
+    dry = copy.command("run", "--dry-run")
+    assert asked() == NOTHING and re.search(r"^all +2 +7 ", dry, re.MULTILINE), dry
+    assert "2 requests" in copy.command("run")
+    assert asked() == {"grid": 2, "single": 0, "text": 0}
+
+
+def test_new_files_become_a_new_shard(copy, captioned, asked, tmp_path):
+    copy.write(source=str(tmp_path / "photos") + "/")
+    shutil.copytree(captioned.folder / "photos", tmp_path / "photos", dirs_exist_ok=True)
+    shutil.rmtree(copy.store)
+    copy.command("plan", "photos")
+    for number in range(8, 11):
+        picture(tmp_path / "photos" / f"{number:04d}.png", number)
+    assert "3 shards" in copy.command("plan", "photos")
+    copy.command("run", "--shards", "shard-00002")
+    assert asked() == {"grid": 1, "single": 0, "text": 0}
+    assert {key: value["status"] for key, value in copy.status().items()} == {
+        "shard-00000": "missing",
+        "shard-00001": "missing",
+        "shard-00002": "done",
+    }
+
+
+def test_plain_dagster_does_the_same(copy, asked):
+    shutil.rmtree(copy.store)
+    copy.command("plan", "photos")
+    steps = "photos/manifest,photos/concat_grids,photos/captions,photos/recaptions,photos/merged,photos/failed"
+    common = ("asset", "materialize", "-m", "caption_assets.definitions")
+    copy.dagster(*common, "--select", steps, "--partition", "shard-00001")
+    assert copy.status()["shard-00001"]["status"] == "done"
+    copy.dagster(*common, "--select", "photos/merged", "--partition", "shard-00001")
+    assert asked() == {"grid": 1, "single": 0, "text": 0}
+    assert len(copy.rows("merged")) == 4
+    refused = copy.dagster(*common, "--select", "photos/manifest", "--partition", "made-up", code=1)
+    assert "made-up" in refused and not (copy.store / "photos/manifest/made-up.parquet").exists()
+
+
+def test_a_killed_run_goes_on_where_it_was(stub, tmp_path, asked):
+    project = make_project(tmp_path, stub.url, pictures=24, shard_size=24)
+    stub.latency = (0.4, 0.4)
+    project.config["engine"]["concurrency"] = 1
+    project.write()
+    try:
+        process = project.start("run")
+        wait_until(lambda: asked()["grid"] >= 3)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    finally:
+        stub.latency = (0.0, 0.0)
+    assert project.status()["shard-00000"]["status"] == "failed"
+    said = project.command("run")
+    assert "24 captioned, 0 failed" in said
+    assert asked()["grid"] <= 6 + 1 + 3, "what was stored is not asked again"
+    assert len(project.rows("merged")) == 24
+
+
+def test_an_interrupt_ends_the_loop_and_the_next_run_goes_on(stub, tmp_path, asked):
+    project = make_project(tmp_path, stub.url, pictures=24, shard_size=12)
+    stub.latency = (0.4, 0.4)
+    project.config["engine"]["concurrency"] = 1
+    project.write()
+    try:
+        process = project.start("run")
+        wait_until(lambda: asked()["grid"] >= 2)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        stub.latency = (0.0, 0.0)
+    assert process.returncode == 130, output
+    assert "goes on where this stopped" in output
+    project.command("run")
+    assert asked()["grid"] <= 6 + 1 and len(project.rows("merged")) == 24
+
+
+def test_an_engine_that_is_down_is_an_error_not_failed_records(tmp_path):
+    project = make_project(tmp_path, "http://127.0.0.1:9/v1")
+    output = project.command("run", "--shards", "shard-00000", code=1)
+    assert "127.0.0.1:9" in output
+    assert not (project.store / "photos/failed").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "fotos"), ["no dataset is called 'fotos'", "photos"]),
+        (("run", "--shards", "nope"), ["--shards nope", "not in the plan"]),
+        (("run", "--shards", "shard-00001..shard-00000"), ["comes after"]),
+        (("retry", "photos", "--reason", "bad_luck"), ["bad_luck", "refusal"]),
+        (("frobnicate",), ["frobnicate"]),
+    ],
+)
+def test_misuse_is_one_message_and_exit_code_2(captioned, arguments, words):
+    output = captioned.command(*arguments, code=2)
+    assert "Traceback" not in output
+    for word in words:
+        assert word in output
+
+
+def test_without_a_config_every_command_says_what_makes_one(tmp_path):
+    from caption_assets_tests.project import Project
+
+    project = Project(tmp_path, {})
+    for arguments in (("run",), ("status",), ("plan", "photos")):
+        output = project.command(*arguments, code=2)
+        assert "caption-assets init" in output and "Traceback" not in output
+    assert "wrote" in project.command("init")
+    assert (tmp_path / "caption_assets.yaml").exists() and (tmp_path / "caption_assets.schema.json").exists()
