@@ -213,6 +213,13 @@ class ResourcesConfig(_Model):
     gpus: float | None = Field(None, ge=0)
 
 
+StepName = Literal["manifest", "concat_grids", "captions", "recaptions", "merged"]
+
+
+def _default_resources() -> dict[StepName, ResourcesConfig]:
+    return {"concat_grids": ResourcesConfig(cpus=8, memory_gb=20), "captions": ResourcesConfig()}
+
+
 class DatasetConfig(_Model):
     name: Name
     source: list[str] = Field(min_length=1)
@@ -220,16 +227,16 @@ class DatasetConfig(_Model):
     fields: FieldsConfig = FieldsConfig()
     shard_size: int = Field(100_000, ge=1)
     group_tars: int = Field(1, ge=1)
-    grid: GridConfig = GridConfig()  # type: ignore[call-arg]
-    images: ImagesConfig = ImagesConfig()  # type: ignore[call-arg]
+    grid: GridConfig = GridConfig()
+    images: ImagesConfig = ImagesConfig()
     prompts: list[PromptConfig] = Field(min_length=1)
-    sampling: SamplingConfig = SamplingConfig()  # type: ignore[call-arg]
-    filters: FiltersConfig = FiltersConfig()  # type: ignore[call-arg]
-    retries: RetriesConfig = RetriesConfig()  # type: ignore[call-arg]
+    sampling: SamplingConfig = SamplingConfig()
+    filters: FiltersConfig = FiltersConfig()
+    retries: RetriesConfig = RetriesConfig()
     dedup: Literal["exact", "none"] = "exact"
-    checks: ChecksConfig = ChecksConfig()  # type: ignore[call-arg]
-    sensor: SensorConfig = SensorConfig()  # type: ignore[call-arg]
-    index: IndexConfig = IndexConfig()  # type: ignore[call-arg]
+    checks: ChecksConfig = ChecksConfig()
+    sensor: SensorConfig = SensorConfig()
+    index: IndexConfig = IndexConfig()
     exports: list[ExportFormat] = Field(default_factory=list)
     thumbnails: bool = True
     engine: dict[str, Any] = Field(default_factory=dict, description="overrides of the engine below for this dataset")
@@ -265,10 +272,8 @@ class Config(_Model):
     store: str = "./store"
     s3: S3Config = S3Config()
     datasets: list[DatasetConfig] = Field(default_factory=list)
-    engine: EngineConfig = EngineConfig()  # type: ignore[call-arg]
-    resources: dict[Literal["manifest", "concat_grids", "captions", "recaptions", "merged"], ResourcesConfig] = Field(
-        default_factory=lambda: {"concat_grids": ResourcesConfig(cpus=8, memory_gb=20), "captions": ResourcesConfig()}  # type: ignore[call-arg]
-    )
+    engine: EngineConfig = EngineConfig()
+    resources: dict[StepName, ResourcesConfig] = Field(default_factory=_default_resources)
 
     @model_validator(mode="after")
     def _datasets_fit(self) -> Config:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, get_args
 
 import dagster as dg
 
 from caption_assets.cluster import largest, resource_tags
-from caption_assets.config import Config, DatasetConfig, EngineConfig
+from caption_assets.config import Config, DatasetConfig, EngineConfig, StepName
 from caption_assets.core import recipes
 from caption_assets.core.columns import Column
 from caption_assets.core.layout import Layout
@@ -18,9 +18,7 @@ from caption_assets.core.layout import Layout
 CONFIG_TAG = "caption_assets/config"
 GPU_POOL = "gpu"
 OWNERS = ["team:captions"]
-RESOURCE_ASSETS: tuple[Literal["manifest", "concat_grids", "captions", "recaptions", "merged"], ...] = (
-    "manifest", "concat_grids", "captions", "recaptions", "merged",
-)  # fmt: skip
+RESOURCE_ASSETS: tuple[StepName, ...] = get_args(StepName)
 SHARD_ASSETS = ("manifest", "concat_grids", "captions", "recaptions", "merged", "failed")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.execution.api import execute_run
-from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from caption_assets.partitions import Dataset
@@ -74,7 +74,7 @@ class Runner:
         return run.run_id, result.success
 
 
-def _remote_origin(job: str) -> object:
+def _remote_origin(job: str) -> RemoteJobOrigin:
     target = LoadableTargetOrigin(
         executable_path=sys.executable, module_name=MODULE, attribute="defs", working_directory=os.getcwd()
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from caption_assets.core.layout import Layout
     from caption_assets.core.objectstore import ObjectStore
     from caption_assets.core.plans import ShardEntries
+    from caption_assets.core.rounds import Stage
     from caption_assets.core.tables import TableHandle
 
 ENGINE_RETRY = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -115,7 +116,7 @@ def grids_complete(objects: ObjectStore, layout: Layout, shard: str, mapping: Ta
 
 
 def caption_round(
-    shard: ShardRun, engine: CaptionEngine, manifest: TableHandle, mapping: TableHandle, stage: str
+    shard: ShardRun, engine: CaptionEngine, manifest: TableHandle, mapping: TableHandle, stage: Stage
 ) -> Iterator[dg.MaterializeResult]:
     """Asks what the stage still owes and yields its materialization; yields nothing while a remote batch is open."""
     from caption_assets.core.captioning import ShardJob, caption_shard
@@ -126,9 +127,18 @@ def caption_round(
     reasons = context.run.tags.get(REASON_TAG)
     alone = stage == "recaptions" and not shard.selects("captions")
     job = ShardJob(
-        objects=shard.objects, layout=ds.layout, spec=ds.spec, engine=ds.engine, shard=shard.key, recipes=recipes, revision=revision,
-        run_id=shard.run_id, root_run_id=shard.root_run_id, manifest=manifest, mapping=mapping,
-    )  # fmt: skip
+        objects=shard.objects,
+        layout=ds.layout,
+        spec=ds.spec,
+        engine=ds.engine,
+        shard=shard.key,
+        recipes=recipes,
+        revision=revision,
+        run_id=shard.run_id,
+        root_run_id=shard.root_run_id,
+        manifest=manifest,
+        mapping=mapping,
+    )
     with shard.lease():
         summary = caption_shard(
             job,

@@ -48,6 +48,9 @@ def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
 
     plan = load_plan(place.objects, ds.layout)
     register_shards(place.instance, ds, plan)
+    if plan.shards and place.instance.get_latest_materialization_event(ds.key("shard_plan")) is None:
+        metadata = {"shards": len(plan.shards), "reconciled": True}
+        place.instance.report_runless_asset_event(dg.AssetMaterialization(ds.key("shard_plan"), metadata=metadata))
     state = dataset_state(place.instance, ds, place.objects, list(plan.shards))
     stored, found = Stored(place, ds, state), Found()
     planned = [shard for shard in plan.shards if shard not in state.at_work]

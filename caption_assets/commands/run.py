@@ -205,9 +205,8 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     if not chosen:
         print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
-    needs = ("recaptions", "merged", "failed")
-    if ds.spec.grid.keep == "until_merged":
-        needs = ("concat_grids", *needs)
+    grids = ("concat_grids",) if ds.spec.grid.keep == "until_merged" else ()
+    needs = (*grids, "recaptions", "merged", "failed")
     _run_shards(place, runner, ds, [(shard, needs) for shard in chosen], outcome, tags)
     return outcome.exit_code
 
