@@ -71,21 +71,24 @@ class ObjectStore:
         AHEAD_BYTES wait. An error that is not an ObjectError is raised.
         """
         waiting: deque[Future[bytes]] = deque()
-        source, more, stop = iter(items), True, threading.Event()
+        source, more, stop, ahead = iter(items), True, threading.Event(), _Ahead()
         try:
             while more or waiting:
-                while more and len(waiting) < concurrency and _bytes_read(waiting) < AHEAD_BYTES:
+                while more and len(waiting) < concurrency and ahead.bytes < AHEAD_BYTES:
                     item = next(source, None)
                     if item is None:
                         more = False
                     else:
                         waiting.append(self.of(item[0]).submit(*item, stop))
+                        waiting[-1].add_done_callback(ahead.arrived)
                 if waiting:
                     try:
-                        data: bytes | ObjectError = waiting.popleft().result()
+                        data = waiting.popleft().result()
                     except ObjectError as error:
-                        data = error
-                    yield data
+                        yield error
+                    else:
+                        ahead.add(-len(data))
+                        yield data
         finally:
             stop.set()
             for future in waiting:
@@ -112,5 +115,17 @@ def scratch_dir() -> str | None:
     return os.environ.get("CAPTION_ASSETS_SCRATCH")
 
 
-def _bytes_read(futures: Iterable[Future[bytes]]) -> int:
-    return sum(len(f.result()) for f in futures if f.done() and not f.cancelled() and f.exception() is None)
+class _Ahead:
+    """How many bytes were read and wait to be taken."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+
+    def arrived(self, future: Future[bytes]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.add(len(future.result()))

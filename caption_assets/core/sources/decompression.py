@@ -32,7 +32,7 @@ class Stream:
 
     def __init__(self, raw: BinaryIO, sniff: bool = True) -> None:
         self._raw = raw
-        self._input, self._at = b"", 0
+        self._input, self._at, self._left = b"", 0, b""
         self._fill(8 if sniff else 0)
         self.compression = compression_of(self._input)
         if self.compression not in (None, "gz", "zst"):
@@ -59,6 +59,16 @@ class Stream:
                 return b""
             if data := self._unpack():
                 return data
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Like read, into memory that is there already, which saves a plain stream half of the time. 0 at the end."""
+        readinto = getattr(self._raw, "readinto", None)
+        if self.plain and not self._input and readinto is not None:
+            return readinto(buffer) or 0
+        data = self._left or self.read(len(buffer))
+        count = min(len(data), len(buffer))
+        buffer[:count], self._left = data[:count], data[count:]
+        return count
 
     @property
     def can_skip(self) -> bool:

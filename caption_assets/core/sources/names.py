@@ -63,6 +63,9 @@ def sample_key(member: str) -> tuple[str, str]:
     `22.05.png` is (`22.05`, `png`), `Track 2.0 (Clean).json` is (`Track 2.0 (Clean)`, `json`). Fields begin with a letter.
     """
     folder, slash, base = member.rpartition("/")
+    if base.count(".") == 1 and base[0] != ".":
+        key, _, name = member.rpartition(".")
+        return key.removeprefix("./"), name.lower()
     parts = base.lstrip(".").split(".")
     dots = base[: len(base) - len(base.lstrip("."))]
     first = len(parts)

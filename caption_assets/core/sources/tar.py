@@ -15,7 +15,6 @@ from caption_assets.core.sources.decompression import Stream, UnsupportedCompres
 from caption_assets.core.sources.names import (
     CONTENT_EXTENSIONS,
     IMAGE_EXTENSIONS,
-    extension,
     is_junk,
     safe_text,
     sample_key,
@@ -35,6 +34,10 @@ _REFUSED = {
     "other": ("not_a_file", "is a device, a pipe or a part of a file"),
     "sparse": ("unsupported_format", "is stored as a sparse file"),
 }
+
+
+Text = tuple[Member, str, str, bool]
+"""A sidecar, its field's name, its content as JSON, and whether that is without loss."""
 
 
 @dataclass
@@ -60,7 +63,7 @@ def read_tar(objects: ObjectStore, entry: PlanEntry, path: str, tally: Tally) ->
 
 def _wanted(name: str, size: int) -> int:
     """How many bytes of a member are needed: all of a sidecar, the beginning of what its name does not tell."""
-    ending = extension(name)
+    ending = name[name.rfind(".") + 1 :].lower()
     if ending in IMAGE_EXTENSIONS:
         return 0
     return min(size, SIDECAR_LIMIT if ending in CONTENT_EXTENSIONS else SNIFFED)
@@ -108,7 +111,7 @@ class _Tar:
 
     def _place(self, member: Member, name: str, repeated: bool) -> None:
         """Puts a member into the open sample."""
-        ending = extension(member.name)
+        ending = name.rpartition(".")[2]
         if ending in IMAGE_EXTENSIONS or (member.kind == "file" and member.content and is_picture(member.content)):
             self._records += 1
             shown = self._repeat(member.name) if repeated else member.name
@@ -142,15 +145,13 @@ class _Tar:
             self._lonely[sample.key] = sample.sidecars[0][0]._replace(content=b"")
             if len(self._lonely) > DEFERRED_LIMIT:
                 self._settle_lonely()
-        stems = {stem(member.name) for member, _, _ in sample.pictures}
-        texts = [(stem(m.name), name, *sidecar_json(m.content, extension(m.name))) for m, name in sample.sidecars]
+        texts = [(m, name, *sidecar_json(m.content, name.rpartition(".")[2])) for m, name in sample.sidecars]
         self._tally.bad_sidecars += sum(not good for *_, good in texts)
         for member, number, shown in sample.pictures:
             fields = {"__key__": orjson.dumps(safe_text(sample.key)).decode()}
-            for own, name, text, _ in texts:
-                if own not in stems or own == stem(member.name):
-                    fields.setdefault(name.rpartition(".")[2] if own in stems else name, text)
-            record = "{" + ",".join(f"{orjson.dumps(safe_text(k)).decode()}:{v}" for k, v in fields.items()) + "}"
+            for name, text in _texts_of(member, sample.pictures, texts):
+                fields.setdefault(name, text)
+            record = "{" + ",".join([f"{orjson.dumps(safe_text(k)).decode()}:{v}" for k, v in fields.items()]) + "}"
             self._add(member, number, shown, sample.key, record)
 
     def _add(
@@ -199,3 +200,18 @@ class _Tar:
             self._records += 1
             fault = ("missing_image", f"the sample of {member.name!r} has no picture")
             self._add(member, self._records, member.name, key, None, fault)
+
+
+def _texts_of(picture: Member, pictures: list[tuple[Member, int, str]], texts: list[Text]) -> Iterator[tuple[str, str]]:
+    """Field names and JSON of the sidecars of one of a sample's pictures: those with its own stem, and those with none's."""
+    if len(pictures) == 1 and not any("." in name for _, name, _, _ in texts):
+        yield from ((name, text) for _, name, text, _ in texts)
+        return
+    own = stem(picture.name)
+    stems = {stem(member.name) for member, _, _ in pictures}
+    for member, name, text, _ in texts:
+        other = stem(member.name)
+        if other == own:
+            yield name.rpartition(".")[2], text
+        elif other not in stems:
+            yield name, text

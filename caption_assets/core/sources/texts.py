@@ -36,7 +36,7 @@ def parse(line: bytes) -> tuple[Any, str]:
 def exact(text: str) -> Any:
     """The value with every digit of whole numbers; takes NaN and lone surrogates. Raises ValueError."""
     try:
-        return json.loads(text, parse_int=_integer)
+        return _EXACT.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -46,8 +46,7 @@ def id_text(value: Any, text: str, find: Any) -> str | None:
     if value is None or isinstance(value, str):
         return None if value is None else safe_text(value)
     if isinstance(value, float):
-        value = find(json.loads(text, parse_int=str, parse_float=str, parse_constant=str))
-        return str(value)
+        return str(find(_AS_WRITTEN.decode(text)))
     return safe_text(json.dumps(value, ensure_ascii=False))
 
 
@@ -56,6 +55,12 @@ def sidecar_json(content: bytes, ending: str) -> tuple[str, bool]:
 
     Text is decoded by its byte order mark, else as UTF-8 with U+FFFD for what is none; a .json that is none is kept as text.
     """
+    if ending == "json":
+        try:
+            orjson.loads(content)
+            return content.decode().strip(), True
+        except ValueError:
+            pass
     text, good = _by_bom(content)
     if ending == "json":
         try:
@@ -85,3 +90,7 @@ def _decoded(line: bytes) -> str:
 
 def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) <= DIGITS else digits
+
+
+_EXACT = json.JSONDecoder(parse_int=_integer)
+_AS_WRITTEN = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
