@@ -17,23 +17,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from caption_assets.core.layout import Layout
-from caption_assets.core.merging import read_pair
-from caption_assets.core.objectstore import ObjectStore
 from caption_assets_tests.benchmarks import collection
 from caption_assets_tests.stubs.answers import shade_in
 
 CONCURRENCY, WINDOW = 64, 100
+LOG_BYTES = 330
+"""Of one line of the server's log, about."""
 
 
 @dataclass
 class Storm:
-    """One storm over one collection. latency: seconds a reply takes, least and most; every: seconds between kills, about."""
+    """One storm over one collection. latency: seconds a reply takes, least and most; a kill comes after `every` seconds or
+    half of `spread` requests, about."""
 
     root: Path
     pictures: int
@@ -41,7 +42,8 @@ class Storm:
     kills: int
     single: bool
     latency: tuple[float, float] = (0.05, 0.5)
-    every: float = 4.0
+    every: float = 20.0
+    spread: int = 2000
     seed: int = 0
     killed: Counter[str] = field(default_factory=Counter)
 
@@ -67,24 +69,24 @@ class Storm:
         return subprocess.Popen([*command, *steps], stdout=subprocess.DEVNULL)
 
     def blow(self, patience_s: float = 3600.0) -> None:
-        """Runs and kills until every shard is merged. Raises when that does not come about."""
+        """Runs and kills until a run has found every shard merged. Raises when that does not come about."""
         server, run = self._server(), self._run()
-        next_kill, give_up, failures = time.monotonic() + self._pause(), time.monotonic() + patience_s, 0
+        due, give_up, failures = self._moment(), time.monotonic() + patience_s, 0
         try:
-            while run.poll() is None or run.returncode or not self._merged():
+            while run.poll() != 0:
                 if time.monotonic() > give_up:
                     raise TimeoutError("the shards were not merged in time")
                 time.sleep(0.05)
-                if run.poll() is not None:
+                if run.poll():
                     failures = failures + 1 if run.returncode > 0 else 0
                     if failures > 5:
                         raise RuntimeError("a run fails by itself again and again; see what it says")
                     run = self._run()
                 if server.poll() is not None:
                     server = self._server()
-                if time.monotonic() >= next_kill and sum(self.killed.values()) < self.kills:
+                if sum(self.killed.values()) < self.kills and due():
                     self._kill({"run": [run.pid], "server": [server.pid], "step": self._steps()})
-                    next_kill = time.monotonic() + self._pause()
+                    due = self._moment()
         finally:
             for pid in self._steps():
                 os.kill(pid, signal.SIGKILL)
@@ -92,8 +94,12 @@ class Storm:
                 process.kill()
                 process.wait()
 
-    def _pause(self) -> float:
-        return self.random.uniform(0.1, 2 * self.every)
+    def _moment(self) -> Callable[[], bool]:
+        """When to kill next: after a random time, or a random number of further requests if these come first."""
+        at = time.monotonic() + self.random.uniform(0.1, 2 * self.every)
+        log = self.root / "asked.jsonl"
+        size = (log.stat().st_size if log.exists() else 0) + self.random.uniform(0, self.spread) * LOG_BYTES
+        return lambda: time.monotonic() > at or (log.exists() and log.stat().st_size > size)
 
     def _kill(self, processes: dict[str, list[int]]) -> None:
         """One of them. The step of a killed run works on without it, as it may in real life."""
@@ -112,10 +118,6 @@ class Storm:
             if b"--step" in command and str(self.root / "settings.json").encode() in command:
                 found.append(int(entry.name))
         return found
-
-    def _merged(self) -> bool:
-        layout = Layout(self.settings.store, "photos")
-        return all(read_pair(ObjectStore(), layout, f"shard-{n:02d}") for n in range(self.shards))
 
     def figures(self) -> dict[str, int]:
         """What came of it, counted from the files and from the server's log."""
@@ -181,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("pictures", 20_000), ("shards", 20), ("kills", 30), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--every", type=float, default=4.0, help="seconds between kills, about")
+    parser.add_argument("--every", type=float, default=20.0, help="seconds between kills, about, at most")
     options = parser.parse_args()
     bad: list[str] = []
     for single in (True, False):

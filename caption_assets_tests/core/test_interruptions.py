@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -183,48 +182,3 @@ def test_nothing_to_ask_but_an_unproven_step_is_settled_first(tmp_path):
     engine.take()
     shard.captions(engine, "run-b")
     assert engine.asked == [] and engine.settled == 1 and engine.doubted == {"e1"}
-
-
-RUN = """
-import sys
-from pathlib import Path
-from caption_assets_tests.core.scripted import Scripted, good
-from caption_assets_tests.core.shardkit import ONE, Shard
-log = open(sys.argv[3], "a", buffering=1)
-def answer(request):
-    log.write(request.request_id + "\\n")
-    return good(request)
-grid = {"grid": ONE} if sys.argv[4] == "1" else {}
-Shard(Path(sys.argv[1]), grid).captions(Scripted(answer, concurrency=16, delay_s=0.02), sys.argv[2])
-print("done", flush=True)
-"""
-
-
-@pytest.mark.parametrize("single", [True, False])
-def test_sigkill_at_any_moment_loses_nothing_and_pays_again_only_what_was_not_stored(tmp_path, single):
-    count, concurrency, window, kills = 400, 16, 100, 0
-    shard = make_shard(tmp_path, count, **({"grid": ONE} if single else {}))
-    log = tmp_path / "asked.log"
-    for attempt in range(12):
-        process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), f"run-{attempt}", str(log), str(int(single))])
-        try:
-            # The first kills strike while requests are under way, later ones wherever the process is.
-            deadline, seen = time.monotonic() + 20, log.read_text().count("\n") if log.exists() else 0
-            while process.poll() is None and time.monotonic() < deadline and kills < 3:
-                if log.exists() and log.read_text().count("\n") >= seen + (60 + 40 * kills) // (1 if single else 4):
-                    break
-                time.sleep(0.01)
-            if process.poll() is None and kills < 3:
-                process.kill()
-                kills += 1
-            assert process.wait(60) in (0, -signal.SIGKILL)
-            if process.returncode == 0:
-                break
-        finally:
-            process.kill()
-            process.wait()
-    records = [record for row in shard.replies() for record in row["record_ids"]]
-    assert len(records) == len(set(records)) == count and shard.pending() == 0
-    paid, least = log.read_text().count("\n"), count if single else count // 4
-    assert paid - least <= kills * (concurrency + window)
-    assert kills >= 1
