@@ -30,6 +30,39 @@ ASPECTS = ((1, 1), (1, 1), (4, 3), (3, 4), (5, 4), (4, 5), (3, 2), (2, 3))
 FORMATS = (("jpg", "JPEG"), ("jpg", "JPEG"), ("png", "PNG"), ("webp", "WEBP"))
 UPRIGHT_BY_TURNING = 6
 """EXIF orientation of a picture whose pixels lie on their left side."""
+CONFIG = """\
+# The demo: coloured shapes, captioned by the tiny model inside the package. See the README for pictures and models of your own.
+store: ./store
+engine:
+  model: demo
+  replicas: 1
+  concurrency: 32
+  idle_stop_s: 300
+  server_args: {max_model_len: 1024, max_num_seqs: 32}
+datasets:
+  - name: shapes_tars                 # WebDataset tars, four pictures to a request
+    source: ./sources/tars/
+    grid: &grid {rows: 2, cols: 2, cell_size: 128, gap: 6, label_font_size: 20}
+    sampling: &greedy {temperature: 0, top_p: 1, max_tokens: 24, repetition_penalty: 1}
+    prompts:
+      - {name: caption, text: Describe the picture in one sentence.}
+  - name: shapes_catalog              # a JSONL catalog; the prompt uses its fields, a second output is made from the first
+    source: ./sources/catalog/catalog.jsonl
+    shard_size: 16
+    grid: *grid
+    sampling: *greedy
+    prompts:
+      - {name: caption, text: "Describe the picture in one sentence. Its file is called {record.name}."}
+      - {name: title, text: "Rewrite as a title: {output.caption}", image: false}
+  - name: shapes_folder               # a folder of pictures, one to a request
+    source: ./sources/folder/
+    format: images
+    grid: {rows: 1, cols: 1}
+    sampling: *greedy
+    prompts:
+      - {name: caption, text: Describe the picture in one sentence.}
+"""
+"""The demo's caption_assets.yaml: grids, wording and sampling that the demo model was trained for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +111,8 @@ def make_collection(
         *_images(folder / "sources" / "folder", files, folder_images, faults),
     ]
     (folder / TRUTH).write_text("".join(json.dumps(asdict(t)) + "\n" for t in truth), encoding="utf-8")
-    (folder / DEFAULT_PATH).write_text(config_text(), encoding="utf-8")
+    (folder / DEFAULT_PATH).write_text(CONFIG, encoding="utf-8")
     return truth
-
-
-def config_text() -> str:
-    """The demo's caption_assets.yaml: grids, wording and sampling that the demo model was trained for."""
-    # A GPU chooses its own number format; on a CPU float32 is exact and, for a model this small, as fast.
-    cpu = "" if shutil.which("nvidia-smi") else "dtype: float32, "
-    return f"""\
-# The demo: coloured shapes, captioned by the tiny model inside the package. See the README for pictures and models of your own.
-store: ./store
-engine:
-  model: demo
-  concurrency: 32
-  idle_stop_s: 300
-  server_args: {{{cpu}enforce_eager: true, max_model_len: 1024, max_num_seqs: 32}}
-datasets:
-  - name: shapes_tars                 # WebDataset tars, four pictures to a request
-    source: ./sources/tars/
-    grid: &grid {{rows: 2, cols: 2, cell_size: 128, gap: 6, label_font_size: 20}}
-    sampling: &greedy {{temperature: 0, top_p: 1, max_tokens: 24, repetition_penalty: 1}}
-    prompts:
-      - {{name: caption, text: Describe the picture in one sentence.}}
-  - name: shapes_catalog              # a JSONL catalog; the prompt uses its fields, a second output is made from the first
-    source: ./sources/catalog/catalog.jsonl
-    shard_size: 16
-    grid: *grid
-    sampling: *greedy
-    prompts:
-      - {{name: caption, text: "Describe the picture in one sentence. Its file is called {{record.name}}."}}
-      - {{name: title, text: "Rewrite as a title: {{output.caption}}", image: false}}
-  - name: shapes_folder               # a folder of pictures, one to a request
-    source: ./sources/folder/
-    format: images
-    grid: {{rows: 1, cols: 1}}
-    sampling: *greedy
-    prompts:
-      - {{name: caption, text: Describe the picture in one sentence.}}
-"""
 
 
 class PictureFiles:

@@ -26,7 +26,7 @@ from caption_assets.core.images import MEDIA_TYPES, decode, prepare_single
 from caption_assets.core.parsing import parse_reply
 from caption_assets.core.prompts import grid_text, render
 from caption_assets.core.recipes import sampling_for
-from caption_assets.demo.collection import File, PictureFiles, config_text
+from caption_assets.demo.collection import CONFIG, File, PictureFiles
 from caption_assets.demo.shapes import ALL_SPECS, Spec
 from caption_assets.engines import open_engine
 from caption_assets.engines.base import ChatReply, ChatRequest, Session
@@ -157,7 +157,7 @@ def demo_config(model: str) -> Config:
     """The config of `make demo`, with this model."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / DEFAULT_PATH
-        file.write_text(config_text(), encoding="utf-8")
+        file.write_text(CONFIG, encoding="utf-8")
         config = load_config(file)
     return config.model_copy(update={"engine": config.engine.model_copy(update={"model": model})})
 

@@ -8,7 +8,7 @@ import pytest
 from caption_assets.config import load_config
 from caption_assets.core.prompts import grid_text
 from caption_assets.demo import MODEL
-from caption_assets.demo.collection import config_text
+from caption_assets.demo.collection import CONFIG
 
 
 def test_the_folder_is_under_10_mb_and_has_what_vllm_loads():
@@ -34,7 +34,7 @@ def test_it_has_under_a_million_parameters():
 def test_the_demo_requests_fit_its_context(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    (tmp_path / "caption_assets.yaml").write_text(config_text())
+    (tmp_path / "caption_assets.yaml").write_text(CONFIG)
     config = load_config(tmp_path / "caption_assets.yaml")
     for dataset in config.datasets:
         cells = dataset.grid.rows * dataset.grid.cols
