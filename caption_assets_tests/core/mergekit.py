@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from caption_assets.config import Config, DatasetConfig
@@ -36,11 +37,12 @@ def words(record_id: str) -> str:
 
 @dataclass
 class Collection:
-    """A dataset below `root`: its source is `root/source`. `options` of the dataset may be changed, as the config may be."""
+    """A dataset below `root`, or below `place` in S3: its source is `source/`. `options` may be changed, as the config may be."""
 
     root: Path
     options: dict[str, Any] = field(default_factory=dict)
     objects: ObjectStore = field(default_factory=ObjectStore)
+    place: str = ""
     _clock: Any = field(default_factory=lambda: itertools.count(1_800_000_000))
     _runs: Any = field(default_factory=lambda: itertools.count(1))
 
@@ -50,9 +52,10 @@ class Collection:
 
     @property
     def config(self) -> Config:
-        base = {"name": "photos", "source": f"{self.source}/", "grid": SMALL_GRID, "prompts": [{"text": PROMPT}]}
+        place = self.place or self.root
+        base = {"name": "photos", "source": f"{place}/source/", "grid": SMALL_GRID, "prompts": [{"text": PROMPT}]}
         engine = {"kind": "openai", "model": "stub", "endpoints": ["http://127.0.0.1:9/v1"]}
-        return Config(store=str(self.root / "store"), engine=engine, datasets=[{**base, **self.options}])
+        return Config(store=f"{place}/store", engine=engine, datasets=[{**base, **self.options}])
 
     @property
     def spec(self) -> DatasetConfig:
@@ -69,9 +72,7 @@ class Collection:
     def add(self, files: Mapping[str, bytes]) -> Collection:
         """Writes source files."""
         for name, data in files.items():
-            path = self.source / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            self.objects.put(f"{self.place or self.root}/source/{name}", data)
         return self
 
     def prepare(self, accept_changed: str | None = None) -> list[str]:
@@ -94,7 +95,7 @@ class Collection:
         return table(self.objects, self.layout.mapping(shard))
 
     def rows(self, uri: str) -> list[dict[str, Any]]:
-        return pq.read_table(uri).to_pylist()
+        return pq.read_table(pa.BufferReader(self.objects.read(uri))).to_pylist()
 
     def say(self, shard: str, replies: list[ReplyRow]) -> list[str]:
         """Stores replies as the captioning of one run does; their request ids."""
@@ -107,8 +108,8 @@ class Collection:
         ChunkWriter(self.objects, self.layout, shard, "run-x", "root").revoke([(r, "http://liar/v1") for r in requests])
 
     def reply(self, records: list[str], said: Any, **changes: Any) -> ReplyRow:
-        """One reply for these records. said: the reply's text; a dict by slot becomes JSON. One record is a single picture, unless
-        grid_id is given. `asked`: the rendered prompts, one for all or a list."""
+        """One reply for these records. said: the reply's text; a dict by slot becomes JSON. One record is a single picture.
+        `asked`: the rendered prompts, one for all or a list."""
         number, output = next(self._clock), changes.pop("output", "caption")
         prompt = next(p for p in self.spec.prompts if p.name == output)
         asked = changes.pop("asked", prompt.text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +16,6 @@ from types import TracebackType
 from typing import Any
 
 from caption_assets.core.exports.selection import ExportError
-from caption_assets.core.localstore import TEMPORARY
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore, scratch_dir
 
 SUMMARY = "export.json"
@@ -39,21 +37,17 @@ class Target:
         self.scratch = Path(self._scratch.name)
         self._list = open(self.scratch / "files.jsonl", "wb")
         self._puts: list[Future[None]] = []
-        self._pool = ThreadPoolExecutor(PUTS_AHEAD) if "://" in self.folder else None
+        self._pool = ThreadPoolExecutor(PUTS_AHEAD)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
         self._list.close()
         self._scratch.cleanup()
 
     def put(self, name: str, data: bytes, records: int = 0) -> None:
-        """A small file; whole or not at all, on disk for good when the shard is."""
+        """A small file; many are written side by side, since each waits for the disk or the network."""
         self.add(name, len(data), hashlib.sha256(data).hexdigest(), records)
-        if self._pool is None:
-            _write(self.folder + name, data)
-            return
         self._puts.append(self._pool.submit(self.objects.put, self.folder + name, data))
         if len(self._puts) >= 2 * PUTS_AHEAD:
             self._settle()
@@ -74,8 +68,6 @@ class Target:
         self._settle()
         self._list.close()
         path = self.scratch / "files.jsonl"
-        if self._pool is None:
-            os.sync()
         earlier = {line["name"] for line in listed(self.objects, self.folder, self.shard)}
         if earlier:
             with open(path, "rb") as lines:
@@ -184,17 +176,3 @@ def _read(objects: ObjectStore, uri: str) -> dict[str, Any] | None:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
-
-
-def _write(path: str, data: bytes) -> None:
-    """Many small files: whole under their names at once, on disk with the sync at the end."""
-    folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f"{TEMPORARY}{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-    except FileNotFoundError:
-        os.makedirs(folder, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(data)
-    os.replace(temporary, path)
