@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from caption_assets.core.chunks import ReplyRow
+from caption_assets.core.faults import Fault
 from caption_assets.core.feeding import Fed
 from caption_assets.core.handoff import Handoff
 from caption_assets.core.replies import is_transient
@@ -92,7 +93,7 @@ class Asking:
         self._unstored += 1
         if fed.request is None:
             assert fed.fault is not None
-            self._keep(fed.ask, _unread(fed.ask, f"{fed.fault.reason}: {fed.fault.detail}"), None)
+            self._keep(fed.ask, unread(fed.ask, fed.fault))
             return
         task = self._loop.create_task(self._ask(fed))
         self._tasks.add(task)
@@ -102,7 +103,7 @@ class Asking:
         assert fed.request is not None
         reply = await self.session.ask(fed.request)
         self.tally.requests += 1
-        self._keep(fed.ask, reply, reply.endpoint)
+        self._keep(fed.ask, reply)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -113,19 +114,13 @@ class Asking:
             self.fail(error)
         self._changed.set()
 
-    def _keep(self, ask: Ask, reply: ChatReply, endpoint: str | None) -> None:
+    def _keep(self, ask: Ask, reply: ChatReply) -> None:
         job, tally = self._job, self.tally
         tally.records += len(ask.record_ids)
         tally.faults += len(ask.record_ids) if is_transient(reply.error) else 0
         tally.prompt_tokens += reply.prompt_tokens or 0
         tally.completion_tokens += reply.completion_tokens or 0
-        self.store.put(
-            ReplyRow(
-                ask.request_id, ask.grid_id, ask.slots, ask.record_ids, ask.prompt_sha256s, ask.output, job.recipes[ask.output],
-                ask.attempt, reply.reply, reply.finish_reason, reply.error, reply.prompt_tokens, reply.completion_tokens,
-                reply.latency_ms if endpoint else None, endpoint, job.engine.model, job.revision, reply.sent_at, job.run_id,
-            )
-        )  # fmt: skip
+        self.store.put(reply_row(job, ask, reply, job.recipes[ask.output]))
 
     async def _until(self, part: str, free: Callable[[], bool]) -> None:
         if self._error:
@@ -193,6 +188,32 @@ class Asking:
         await asyncio.to_thread(self.store.close)
 
 
-def _unread(ask: Ask, error: str) -> ChatReply:
+def unread(ask: Ask, fault: Fault) -> ChatReply:
     """What is stored for a picture that could not be read: it travels on to `failed` with its reason."""
-    return ChatReply(ask.request_id, None, None, error, None, None, 0.0, "", time.time())
+    return ChatReply(ask.request_id, None, None, f"{fault.reason}: {fault.detail}", None, None, 0.0, "", time.time())
+
+
+def reply_row(job: ShardJob, ask: Ask, reply: ChatReply, recipe: str) -> ReplyRow:
+    """The stored form of a reply."""
+    heard = bool(reply.endpoint)
+    return ReplyRow(
+        request_id=ask.request_id,
+        grid_id=ask.grid_id,
+        slots=ask.slots,
+        record_ids=ask.record_ids,
+        prompt_sha256s=ask.prompt_sha256s,
+        output=ask.output,
+        recipe=recipe,
+        attempt=ask.attempt,
+        reply=reply.reply,
+        finish_reason=reply.finish_reason,
+        error=reply.error,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        latency_ms=reply.latency_ms if heard else None,
+        endpoint=reply.endpoint if heard else None,
+        model=job.engine.model,
+        revision=job.revision,
+        sent_at=reply.sent_at,
+        run_id=job.run_id,
+    )

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from caption_assets.config import DatasetConfig, EngineConfig
 from caption_assets.core.asking import Asking, Tally
@@ -21,11 +21,11 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.plans import SourceChanged
 from caption_assets.core.requests import Choice, Pending, Requests
-from caption_assets.core.rounds import Round, Stage
+from caption_assets.core.rounds import Owed, Round, Stage
 from caption_assets.core.shardjob import ShardJob
 from caption_assets.core.storing import StoreThread
 from caption_assets.core.tables import TableHandle
-from caption_assets.engines.base import EngineDown, Session
+from caption_assets.engines.base import Engine, EngineDown, Session
 
 __all__ = [
     "CaptionSummary",
@@ -42,16 +42,6 @@ __all__ = [
 Progress = Callable[[int, int | None, dict[str, Any]], None]
 """on_progress(records asked so far, records to ask, figures)."""
 PROGRESS_S = 1.0
-
-
-class Engine(Protocol):
-    """As engines.open_engine makes it."""
-
-    kind: str
-
-    def session(self) -> Any:
-        """An async context manager of a base.Session."""
-        ...
 
 
 @dataclass
@@ -83,9 +73,11 @@ def caption_shard(
     """
     round_ = Round(job, stage, extra_round, only_reasons)
     if engine.kind == "batch":
-        from caption_assets.core.batching import caption_in_batches
+        from caption_assets.core.batching import BatchEngine, caption_in_batches
 
-        return caption_in_batches(round_, engine)
+        assert isinstance(engine, BatchEngine)
+        batches = caption_in_batches(round_, engine)
+        return summary(round_, batches.tally, {}, len(batches.open))
     return _Work(round_, engine).run(on_progress)
 
 
@@ -159,7 +151,10 @@ class _Work:
         async with AsyncExitStack() as stack:
             self._stack = stack
             while True:
-                await self._round.sweep(self._drive)
+                owed, answered = self._round.sweep(), None
+                while found := await asyncio.to_thread(_advance, owed, answered):
+                    await self._drive(*found)
+                    answered = True
                 if not self._asking and self._doubtful():
                     await self._open()
                 if self._asking:
@@ -180,14 +175,13 @@ class _Work:
             self._stack.push_async_callback(self._asking.close)
         return self._asking
 
-    async def _drive(self, requests: Requests, choice: Choice) -> bool:
+    async def _drive(self, requests: Requests, choice: Choice) -> None:
         asking, feed = await self._open(), Feed(self._job, requests.survey.prompt.name)
         try:
             await asking.drive(lambda: feed.feed(requests.asks(choice)))
         finally:
             await asyncio.to_thread(feed.close)
         await self._settle()
-        return True
 
     def _doubtful(self) -> set[str]:
         """Endpoints in chunks of earlier steps that did not end well."""
@@ -229,7 +223,15 @@ class _Work:
         return summary(self._round, self._tally, self._metrics)
 
 
-def summary(round_: Round, tally: Tally, metrics: dict[str, Any]) -> CaptionSummary:
+def _advance(owed: Owed, answered: bool | None) -> tuple[Requests, Choice] | None:
+    """The next choice; None at the end."""
+    try:
+        return next(owed) if answered is None else owed.send(answered)
+    except StopIteration:
+        return None
+
+
+def summary(round_: Round, tally: Tally, metrics: dict[str, Any], open_batches: int = 0) -> CaptionSummary:
     """The figures of a stage that has ended."""
     job, rows, waits = round_.job, round_.rows, tally.waits
     figures: dict[str, Any] = {
@@ -252,4 +254,4 @@ def summary(round_: Round, tally: Tally, metrics: dict[str, Any]) -> CaptionSumm
         **metrics,
     }
     version = data_version(job.objects, job.layout, job.spec, job.shard, job.recipes, job.replaced)
-    return CaptionSummary(figures, version, list(dict.fromkeys(round_.warnings)))
+    return CaptionSummary(figures, version, list(dict.fromkeys(round_.warnings)), open_batches)

@@ -6,7 +6,7 @@ reply is the one sent last; of two that were sent in the same microsecond, the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ class Replies:
         self.unproven: dict[ChunkFile, set[str]] = {}
         """Chunks after which their endpoints were not proven honest (their step did not end well), and these endpoints."""
         self._revoked, self._shards = Revoked(), [rows.job.shard, *rows.job.replaced]
+        self.submitted = np.zeros(rows.count, bool)
         self._same = {shard: rows.same_pictures(shard) for shard in rows.job.replaced}
         self._clear()
 
@@ -73,6 +74,11 @@ class Replies:
         """VALID where any reply is valid; else the number in REASONS of the newest reply's reason; UNJUDGED without one."""
         self._texts = TextFile(count) if self._keep_texts else None
         self._text_at = np.full(count, -1, np.int64) if self._keep_texts else None
+
+    def submit(self, cells: Collection[tuple[str, str]]) -> None:
+        """Notes that these (record_id, prompt_sha256) are in a batch whose answers are still to come."""
+        rows = self._index.find(cell_keys((record for record, _ in cells), (sha for _, sha in cells)))
+        self.submitted[rows[rows >= 0]] = True
 
     def refresh(self) -> bool:
         """Reads what was stored since the last call; whether something was revoked."""

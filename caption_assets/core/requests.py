@@ -101,15 +101,16 @@ class Requests:
     def choose(self, wave: Wave) -> Choice:
         """What the wave asks, by the replies read so far; nothing when it is complete."""
         survey, replies, retries = self.survey, self.survey.replies, self._job.spec.retries
+        free = survey.own & ~replies.submitted
         if wave is Wave.FIRST:
-            due = survey.due()
+            due = survey.due() & free
             if not self._all_due:
                 due &= (replies.kind == NONE) | self._selected[replies.reason]
             whole = self._whole_where(due)
             return Choice(whole, due & ~whole)
-        bad = survey.own & (replies.kind != NONE) & (replies.reason != VALID) & self._selected[replies.reason]
+        bad = free & (replies.kind != NONE) & (replies.reason != VALID) & self._selected[replies.reason]
         if wave is Wave.AGAIN:
-            hopeless = self._whole_where(survey.own & (replies.reason != VALID) & (replies.kind != NONE))
+            hopeless = self._whole_where(free & (replies.reason != VALID) & (replies.kind != NONE))
             whole = hopeless & self._groups_with(bad) & ~self._groups_with((replies.grid_spent >= retries.attempts) & survey.own)
             whole &= self._groups_with(replies.grid_spent > 0)
             return Choice(whole, bad & ~whole & (replies.grid_spent == 0) & (replies.single_spent < retries.attempts))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,8 +14,12 @@ from caption_assets.core.shardjob import JobRows, ShardJob
 from caption_assets.core.survey import Survey
 
 Stage = Literal["captions", "recaptions"]
-Drive = Callable[[Requests, Choice], Awaitable[bool]]
-"""Asks a choice; False when its answers will only come later (a remote batch), so that nothing can be built on them yet."""
+Owed = Generator[tuple[Requests, Choice], bool, None]
+"""What is owed, choice by choice. To be sent True when the choice is answered and stored, False when its answers will only come
+later (a remote batch), so that nothing can be built on them yet."""
+
+
+Cells = dict[str, list[tuple[str, str]]]
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Round:
     """Of steps that did not end well: chunks, and the endpoints in them."""
     revoked: bool = False
     """Whether replies were taken back since the sweep began: then another one is needed."""
+    submitted: Cells = field(default_factory=dict)
+    """By output: (record_id, prompt_sha256) of the cells in open batches, which are not asked again."""
 
     def __post_init__(self) -> None:
         self.rows = JobRows(self.job)
@@ -48,19 +53,19 @@ class Round:
             return (Wave.FIRST,)
         return (Wave.FIRST, Wave.AGAIN, Wave.SINGLY, *((Wave.EXTRA,) if self.extra_round else ()))
 
-    async def sweep(self, drive: Drive) -> None:
+    def sweep(self) -> Owed:
         """Goes over all outputs once. An output that another one uses is complete before that one is looked at."""
         self.revoked, self.missing_fields, done = False, 0, dict[str, Survey]()
         for prompt in self.job.spec.prompts:
-            if not all(name in done for name in prompt.uses):
-                continue
-            survey = await asyncio.to_thread(self._survey, prompt, done)
-            if await self._output(survey, drive):
-                done[prompt.name] = survey
+            if all(name in done for name in prompt.uses):
+                survey = self._survey(prompt, done)
+                if (yield from self._output(survey)):
+                    done[prompt.name] = survey
 
     def _survey(self, prompt: PromptConfig, done: dict[str, Survey], foresee: bool = False) -> Survey:
         survey = Survey(self.rows, prompt, done, judged=self.stage == "recaptions", foresee=foresee)
         survey.replies.refresh()
+        survey.replies.submit(self.submitted.get(prompt.name, ()))
         self.missing_fields += survey.missing_fields
         self.warnings += [text for text in survey.replies.warnings if text not in self.warnings]
         self.unproven.update(survey.replies.unproven)
@@ -68,24 +73,24 @@ class Round:
             self.resumed = int(((survey.replies.kind == ANSWER) & survey.own).sum())
         return survey
 
-    async def _output(self, survey: Survey, drive: Drive) -> bool:
-        """Asks all that one output owes; False when answers are still to come."""
+    def _output(self, survey: Survey) -> Generator[tuple[Requests, Choice], bool, bool]:
+        """All that one output owes; False when answers are still to come."""
         requests = Requests(survey, self.only_reasons)
         for wave in self.waves:
             asked = False
             while True:
-                choice = await asyncio.to_thread(requests.choose, wave)
+                choice = requests.choose(wave)
                 if not requests.count(choice):
                     break
                 if asked and wave is not Wave.AGAIN:
                     raise RuntimeError(f"{self.job.shard}: replies that were stored are not found in the store")
                 self.planned += int((choice.whole | choice.single).sum())
-                if not await drive(requests, choice):
+                if not (yield requests, choice):
                     return False
                 if wave is Wave.FIRST and not survey.replies.looks_into and not self.revoked:
                     break
-                asked = not await asyncio.to_thread(survey.replies.refresh)
-        return True
+                asked = not survey.replies.refresh()
+        return not survey.replies.submitted.any()
 
     def pending(self) -> dict[str, Pending]:
         """What the stage would ask now, by output, without asking. Retries of answers that are still to come are not in it."""

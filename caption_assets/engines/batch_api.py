@@ -32,6 +32,10 @@ class BatchState(NamedTuple):
     created_at: float
 
 
+class BatchFailed(EngineDown):
+    """A batch failed as a whole: nothing of it was answered, its requests have to be submitted again."""
+
+
 class _Again(Exception):
     """A fault that may pass."""
 
@@ -105,12 +109,12 @@ class BatchApi:
             after = {"after": page["data"][-1]["id"]}
 
     def state(self, batch_id: str) -> BatchState:
-        """Raises EngineDown where the batch failed as a whole."""
+        """Raises BatchFailed where the batch failed as a whole."""
         batch = self._run(lambda http: self._json(http, "GET", f"/batches/{batch_id}"))
         files = tuple(batch[name] for name in ("output_file_id", "error_file_id") if batch.get(name))
         if batch["status"] == "failed" and not files:
             faults = [str(fault.get("message")) for fault in (batch.get("errors") or {}).get("data") or ()]
-            raise EngineDown(f"endpoint {self._url}: batch {batch_id} failed: {'; '.join(faults) or 'it does not say why'}")
+            raise BatchFailed(f"endpoint {self._url}: batch {batch_id} failed: {'; '.join(faults) or 'it does not say why'}")
         return BatchState(batch["status"] not in STILL_OPEN, files, float(batch.get("created_at") or 0))
 
     def download(self, file_id: str, file: IO[bytes]) -> None:

@@ -128,7 +128,9 @@ def test_the_budget_comes_before_the_extra_round_and_both_ask_a_record_once(tmp_
 def test_only_chosen_reasons_are_asked_again(tmp_path):
     def answer(request: ChatRequest) -> str:
         return (
-            orjson.dumps({"1": good(request), "2": "short", "3": "", "4": good(request)}).decode() if request.json_keys else "no"
+            orjson.dumps({"1": good(request), "2": "A red cat", "3": "", "4": good(request)}).decode()
+            if request.json_keys
+            else "A red dog"
         )
 
     shard, engine = make_shard(tmp_path, 4), Scripted(answer)
