@@ -54,7 +54,9 @@ def _with_sidecars(objects: ObjectStore, spec: DatasetConfig, root: str, entries
         return
     waiting: deque[PlanEntry] = deque()
     texts = _Sidecars()
-    for info in objects.list(root, min(stem(entry.source_uri), entry.source_uri[:-1])):
+    folder, _, name = entry.source_uri.rpartition("/")
+    before = f"{folder}/{name.split('.')[0]}"  # where x.json may stand, if x.a.jpg is first and x.jpg follows
+    for info in objects.list(root, min(before, entry.source_uri[:-1])):
         while entry is not None and entry.source_uri <= info.uri:
             if entry.source_uri == info.uri and (info.etag, info.size) != (entry.etag, entry.size):
                 raise SourceChanged(spec.name, info.uri, "has changed")

@@ -215,7 +215,7 @@ class TarIndex:
             except BrokenStream as error:
                 data, self._fault = b"", f"; {error}"
             if not data:
-                self._end = have
+                self._end = have if self._end is None else min(self._end, have)
                 break
             pieces.append(data)
             have += len(data)
