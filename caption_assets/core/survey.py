@@ -77,9 +77,9 @@ class Survey:
     def _render(self, start: int, here: npt.NDArray[Any], records: list[str | None] | None) -> tuple[npt.NDArray[Any], list[str]]:
         """Renders the texts of these records; returns those that can be asked and their texts' hashes."""
         assert self._texts is not None
-        kept, shas = [], []
+        kept, shas, uses = [], [], self.prompt.uses
         for index in here.tolist():
-            outputs = {name: self._used_text(name, start + index) for name in self.prompt.uses}
+            outputs = {name: self._used_text(name, start + index) for name in uses}
             said = {name: text for name, text in outputs.items() if text is not None}
             if len(said) < len(outputs):
                 continue
