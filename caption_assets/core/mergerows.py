@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.spill import Ints
-from caption_assets.core.tables import TableHandle
+from caption_assets.core.tables import TableHandle, literal_path
 
 MEMORY_LIMIT = "512MB"
 BATCH_ROWS = 16_384
@@ -104,7 +104,7 @@ class MergeRows:
     def fingerprint_of(self, paths: Sequence[Path]) -> tuple[int, ...]:
         """The same over the record_ids of finished local parquet files together."""
         self.connection.execute(
-            "SELECT count(*), sum(hash(record_id)::HUGEINT) FROM read_parquet(?)", [[str(path) for path in paths]]
+            "SELECT count(*), sum(hash(record_id)::HUGEINT) FROM read_parquet(?)", [[literal_path(str(path)) for path in paths]]
         )
         return tuple(self.connection.fetchall()[0])
 

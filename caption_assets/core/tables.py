@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -139,3 +140,8 @@ def parquet_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
+
+
+def literal_path(path: str) -> str:
+    """A path for DuckDB's readers of files, which take every path for a pattern."""
+    return re.sub(r"[\[*?]", r"[\g<0>]", path)
