@@ -13,7 +13,7 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.plans import Plan, PlanEntry, PlanError
 from caption_assets.core.sharding import File, Keys, Piece, Shard, cut, packed, piece_rows, records_of
-from caption_assets.core.sources.listing import root_of
+from caption_assets.core.sources.listing import possible_roots, root_of
 
 
 def replace_changed(objects: ObjectStore, layout: Layout, spec: DatasetConfig, plan: Plan, name: str) -> list[str]:
@@ -49,8 +49,8 @@ def replace_changed(objects: ObjectStore, layout: Layout, spec: DatasetConfig, p
 
 def _planned_address(spec: DatasetConfig, plan: Plan, name: str) -> str:
     """The planned file that `name` means."""
-    roots = [root_of(spec, source) if not source.endswith("/") else source for source in spec.source]
-    for uri in (name, *(f"{root}{name}" for root in roots), os.path.abspath(name)):
+    below = (f"{root}{name}" for source in spec.source for root in possible_roots(source))
+    for uri in (name, *below, os.path.abspath(name)):
         if plan.shards_of(uri):
             return uri
     raise PlanError(f"{name}: no shard of the plan holds such a file")

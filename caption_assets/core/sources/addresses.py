@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -57,7 +58,7 @@ class AddressRules:
     def _s3(self, uri: str) -> Address:
         if _bucket(uri) not in self._buckets:
             raise PictureFault("forbidden_address", f"{uri[:200]}: the bucket is not in images.s3_buckets")
-        if uri.endswith("/"):
+        if uri.endswith("/") or uri.count("/") < 3:
             raise PictureFault("not_a_file", f"{uri[:200]}: is a folder")
         return Address("object", (uri,))
 
@@ -66,16 +67,20 @@ class AddressRules:
         root = next((root for source in self._spec.source if (root := source_root(source, catalog))), None)
         if root and root not in folders:
             folders.append(root)
-        if "://" in catalog:
-            if text.startswith("/"):
-                raise PictureFault("forbidden_address", f"{text[:200]}: a catalog in a store cannot point to local files")
-            return Address("object", tuple(_below(folder, text) for folder in folders))
         if text.startswith("/"):
+            if "://" in catalog:
+                raise PictureFault("forbidden_address", f"{text[:200]}: a catalog in a store cannot point to local files")
             folders = [""]
-        return Address("object", tuple(self._local_file(folder + text) for folder in folders))
+        find = _below if "://" in catalog else self._local_file
+        uris = [find(folders[0], text)]
+        for folder in folders[1:]:
+            with contextlib.suppress(PictureFault):
+                uris.append(find(folder, text))
+        return Address("object", tuple(uris))
 
-    def _local_file(self, path: str) -> str:
+    def _local_file(self, folder: str, text: str) -> str:
         """The real path, links followed, which must be below a root that is allowed."""
+        path = folder + text
         try:
             real = address(os.path.realpath(native_path(path)))
         except (OSError, ValueError):

@@ -63,7 +63,7 @@ class Stream:
     def readinto(self, buffer: memoryview) -> int:
         """Like read, into memory that is there already, which saves a plain stream half of the time. 0 at the end."""
         readinto = getattr(self._raw, "readinto", None)
-        if self.plain and not self._input and readinto is not None:
+        if self.plain and not self._input and not self._left and readinto is not None:
             return readinto(buffer) or 0
         data = self._left or self.read(len(buffer))
         count = min(len(data), len(buffer))

@@ -36,6 +36,12 @@ def source_root(source: str, uri: str) -> str | None:
     return None
 
 
+def possible_roots(source: str) -> tuple[str, ...]:
+    """The roots that `source` has if it is a folder, a file or a glob."""
+    before = source[: found.start()] if (found := _WILDCARD.search(source)) else source
+    return (source if source.endswith("/") else f"{source}/", source[: source.rfind("/") + 1], before[: before.rfind("/") + 1])
+
+
 def root_of(spec: DatasetConfig, uri: str) -> str:
     """The root of the source that `uri` is of."""
     return next((root for source in spec.source if (root := source_root(source, uri))), uri[: uri.rfind("/") + 1])
