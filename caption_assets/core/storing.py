@@ -12,7 +12,9 @@ from caption_assets.core.chunks import ChunkWriter, ReplyRow
 
 CHUNK_ROWS = 100
 FLUSH_S = 2.5
-"""A reply waits at most so long for others to fill its chunk."""
+"""A reply waits at most so long for others to fill its chunk, and less in a shard's first chunks: a small shard, or one with a
+slow engine, is stored reply by reply, and a large one has not many more chunks for it."""
+PATIENCE_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class StoreThread:
                 return
 
     def _next(self) -> ReplyRow | _Revoke | _Flush | str | None:
-        wait = max(0.0, self._since + FLUSH_S - time.monotonic()) if self._rows else None
+        patience = min(FLUSH_S, PATIENCE_S * (self.writer.last + 1))
+        wait = max(0.0, self._since + patience - time.monotonic()) if self._rows else None
         try:
             return self._inbox.get(timeout=wait)
         except queue.Empty:
