@@ -113,7 +113,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def collect(source: str | Path | list[str], store: Path, objects: ObjectStore = OBJECTS, **options: Any) -> Collected:
+def collect(source: str | Path | list[str], store: str | Path, objects: ObjectStore = OBJECTS, **options: Any) -> Collected:
     """Plans the source into `store` and reads every shard: each record's row, and its picture where it has one."""
     dataset = spec(source, **options)
     result = make_plan(objects, Layout(str(store), "d"), dataset)
