@@ -73,6 +73,6 @@ def contact_sheet(objects: ObjectStore, spec: DatasetConfig, samples: Sequence[M
         except PictureFault:
             continue
         if len(data) <= THUMBNAIL_BYTES:
-            shown = f"![](data:image/webp;base64,{base64.b64encode(data).decode()})"
+            shown = f"![](data:image/jpeg;base64,{base64.b64encode(data).decode()})"
             lines.append(f"| {shown} | {markdown(row['text'] or row['reason'])} | {markdown(row['record_id'])} |")
     return {"pictures": dg.MetadataValue.md("\n".join(lines))} if len(lines) > 2 else {}

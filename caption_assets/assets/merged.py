@@ -73,7 +73,7 @@ def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResou
         yield from _selected(context, accounted)
         raise dg.Failure("records_accounted: " + "; ".join(merged.problems[:5]), allow_retries=False)
     sanity = look_over(merged.merged_path, [prompt.name for prompt in ds.spec.prompts])
-    figures = {**merged.counts, "reasons": reasons_table(merged.reasons)}
+    figures = {**merged.counts, "reasons": reasons_table(merged.reasons), **_page(ds, store, context.partition_key)}
     pictures = contact_sheet(store.objects, ds.spec, merged.samples) if ds.spec.thumbnails else {}
     version, layout = dg.DataVersion(merged.data_version), ds.layout
     for name, path, place, more in (
@@ -85,6 +85,12 @@ def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResou
         else:
             store.objects.put_file(place(context.partition_key), path)
     yield from _selected(context, accounted, coverage_result(ds, merged.counts), sanity_result(ds, sanity))
+
+
+def _page(ds: Dataset, store: StoreResource, shard: str) -> dict[str, Any]:
+    """The shard's page in the report, where there is one; the next report brings it up to date."""
+    uri = ds.layout.report_page(shard)
+    return {"report_page": dg.MetadataValue.path(uri)} if store.objects.exists(uri) else {}
 
 
 def _selected(context: dg.AssetExecutionContext, *results: dg.AssetCheckResult) -> Iterator[dg.AssetCheckResult]:

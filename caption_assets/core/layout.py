@@ -90,6 +90,19 @@ class Layout:
     def report_folder(self) -> str:
         return f"{self.root}/report/"
 
+    @property
+    def report_index(self) -> str:
+        return f"{self.report_folder}index.html"
+
+    def report_page(self, shard: str) -> str:
+        """A shard may be called index; no key has a dot."""
+        return f"{self.report_folder}{_checked(shard)}{'.shard' if shard == 'index' else ''}.html"
+
+    @property
+    def report_figures(self) -> str:
+        """What the dataset's page is made from: a row per shard that has a page."""
+        return f"{self.report_folder}figures.parquet"
+
 
 def _checked(shard: str) -> str:
     """A shard key is never a path; this is the last line of defence."""
