@@ -44,6 +44,11 @@ class Tally:
         """The part that was waited for longest."""
         return max(self.waits, key=lambda part: self.waits[part]) if any(self.waits.values()) else None
 
+    @property
+    def bottleneck_share(self) -> float | None:
+        """How much of the time was spent waiting for it."""
+        return round(self.waits[self.bottleneck] / self.seconds, 3) if self.bottleneck and self.seconds else None
+
 
 class Asking:
     """One shard's traffic with one session. To be made and used inside the event loop."""

@@ -108,6 +108,7 @@ class _Work:
         self._asking: Asking | None = None
         self._metrics: dict[str, Any] = {}
         self._looked_back: set[str] = set()
+        self._doubted: set[str] = set()
         self._settled_at = 0
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()
@@ -192,7 +193,8 @@ class _Work:
         """Until every endpoint that answered is proven honest, or what it answered is taken back."""
         asking = self._asking
         assert asking is not None
-        asking.session.doubt(self._doubtful())
+        asking.session.doubt(self._doubtful() - self._doubted)
+        self._doubted |= self._doubtful()
         asking.take_back(await asking.session.settle())
         asking.take_back(asking.session.revoked())
         liars = asking.liars - self._looked_back
@@ -251,6 +253,7 @@ def summary(round_: Round, tally: Tally, metrics: dict[str, Any], open_batches: 
         "retries": 0,
         **{f"{part}_wait_s": round(seconds, 3) for part, seconds in waits.items()},
         "bottleneck": tally.bottleneck,
+        "bottleneck_share": tally.bottleneck_share,
         **metrics,
     }
     version = data_version(job.objects, job.layout, job.spec, job.shard, job.recipes, job.replaced)

@@ -6,7 +6,6 @@ One picture is decoded only where it cannot be sent as its own bytes; that it is
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,7 +53,7 @@ class Feed:
     def __init__(self, job: ShardJob, output: str) -> None:
         self._job = job
         self._prompt = next(prompt for prompt in job.spec.prompts if prompt.name == output)
-        self._pool = ThreadPoolExecutor(min(AHEAD, 2 * (os.cpu_count() or 1)), thread_name_prefix="feed")
+        self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="feed")
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

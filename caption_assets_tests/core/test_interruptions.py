@@ -33,7 +33,7 @@ def test_when_the_engine_is_down_what_was_answered_is_stored_and_nothing_becomes
 class _Full(ObjectStore):
     """A disk that is full after some chunks."""
 
-    left = 1
+    left = 3
 
     def put(self, uri: str, data: bytes) -> None:
         if "/captions/" in uri:
@@ -48,11 +48,11 @@ def test_a_full_disk_stops_the_run_with_a_clear_error_and_it_resumes(tmp_path):
     shard.objects, engine = _Full(), Scripted(concurrency=8)
     with pytest.raises(StoreError, match=r"No space left on device.*the next run asks only for the rest"):
         shard.captions(engine)
-    paid = len(engine.take())
-    assert len(shard.replies()) == 100 and paid <= 100 + 100 + 8 + 1
+    paid, stored = len(engine.take()), len(shard.replies())
+    assert 3 <= stored <= paid <= stored + 100 + 8
     shard.objects = ObjectStore()
     shard.captions(engine)
-    assert len(engine.asked) == 250 and shard.pending() == 0
+    assert len(engine.asked) == 350 - stored and shard.pending() == 0
 
 
 def test_a_disk_that_is_really_full(tmp_path):
