@@ -60,6 +60,7 @@ class Shard:
     )
     key: str = "shard-a"
     objects: ObjectStore = field(default_factory=ObjectStore)
+    store: str | None = None
     runs: int = 0
 
     @property
@@ -74,7 +75,7 @@ class Shard:
             "grid": SMALL_GRID,
             "prompts": [{"text": "Describe the picture."}],
         }
-        return Config(store=str(self.root / "store"), engine=self.engine, datasets=[{**base, **self.options}])
+        return Config(store=self.store or str(self.root / "store"), engine=self.engine, datasets=[{**base, **self.options}])
 
     @property
     def spec(self) -> DatasetConfig:
