@@ -18,8 +18,11 @@ THUMBNAILS = 4
 THUMBNAIL_BYTES = 4096
 """Four of at most 4 KB: Dagster keeps about four times their size for every materialization."""
 
+THUMBNAIL_SIDES = (128, 96, 64)
+"""Pixels; the first that fits into THUMBNAIL_BYTES."""
+
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:/@])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def markdown(text: str, limit: int = 300) -> str:
@@ -64,15 +67,18 @@ def contact_sheet(objects: ObjectStore, spec: DatasetConfig, samples: Sequence[M
     """A few pictures with what was said about them, as a markdown table; a picture that cannot be read now is left out."""
     from caption_assets.core.faults import PictureFault
     from caption_assets.core.images import thumbnail
+    from caption_assets.core.plans import SourceChanged
     from caption_assets.core.sources.pictures import PictureRef, Pictures
 
     pictures, lines = Pictures(objects, spec), ["| picture | caption | record |", "|---|---|---|"]
     for row in samples[:THUMBNAILS]:
         try:
-            data = thumbnail(pictures.read(PictureRef.of(row)), spec.images, 128)
-        except PictureFault:
+            picture = pictures.read(PictureRef.of(row))
+            tries = (thumbnail(picture, spec.images, side) for side in THUMBNAIL_SIDES)
+            data = next((small for small in tries if len(small) <= THUMBNAIL_BYTES), None)
+        except (PictureFault, SourceChanged):
             continue
-        if len(data) <= THUMBNAIL_BYTES:
+        if data is not None:
             shown = f"![](data:image/jpeg;base64,{base64.b64encode(data).decode()})"
             lines.append(f"| {shown} | {markdown(row['text'] or row['reason'])} | {markdown(row['record_id'])} |")
     return {"pictures": dg.MetadataValue.md("\n".join(lines))} if len(lines) > 2 else {}
