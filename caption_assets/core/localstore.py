@@ -111,8 +111,18 @@ class _Span(ByteStream):
     """`length` bytes (None: all) of an open file from `offset`. Faults while reading name the file, as those of `read` do."""
 
     def __init__(self, handle: int, uri: str, offset: int, length: int | None) -> None:
-        self._file, self._uri, self._left = io.FileIO(handle, "rb"), uri, length
+        self._file, self._uri, self._left, self._start = io.FileIO(handle, "rb"), uri, length, offset
         self._file.seek(offset)
+
+    def seekable(self) -> bool:
+        """Whole files are: an index of a large tar reads its headers only."""
+        return self._left is None
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Positions count from the span's beginning."""
+        if whence == io.SEEK_SET:
+            offset += self._start
+        return self._file.seek(offset, whence) - self._start
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         view = memoryview(buffer)[: self._left]

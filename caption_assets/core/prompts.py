@@ -13,6 +13,8 @@ REQUEST_FORMAT = 1
 
 _PLACEHOLDER = re.compile(r"\{(record|output)\.([^{}\s]+)\}")
 _MISSING = object()
+_EXACT = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 4000 else digits)
+"""Python refuses to read longer whole numbers: those stay text."""
 
 
 def lookup(record: Mapping[str, Any], name: str) -> Any:
@@ -55,16 +57,27 @@ def render(template: str, record: Mapping[str, Any], outputs: Mapping[str, str])
 
 def as_text(value: Any) -> str:
     """A record's value as prompt text: strings as they are, all else as JSON with every digit."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    except RecursionError:
+        return ""
 
 
 def record_fields(record_json: str | None) -> Mapping[str, Any]:
-    """What `{record.NAME}` may name: the manifest's record_json, digits exact; nothing where it is no JSON object."""
+    """What `{record.NAME}` may name: the manifest's record_json, digits exact; nothing where it is no JSON object.
+
+    What a picture's .json file says (field `json`) may be named without `json.`, too, where the record has no such field itself.
+    """
     try:
-        record = json.loads(record_json) if record_json else {}
-    except ValueError:
+        record = _EXACT.decode(record_json) if record_json else {}
+    except (ValueError, RecursionError):
         return {}
-    return record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    beside = record.get("json")
+    return {**beside, **record} if isinstance(beside, dict) else record
 
 
 def sendable(text: str) -> str:

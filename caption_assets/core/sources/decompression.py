@@ -32,6 +32,7 @@ class Stream:
 
     def __init__(self, raw: BinaryIO, sniff: bool = True) -> None:
         self._raw = raw
+        self._some = getattr(raw, "read1", raw.read)  # no more than asked for: after a jump in a tar only a header is wanted
         self._input, self._at, self._left = b"", 0, b""
         self._fill(8 if sniff else 0)
         self.compression = compression_of(self._input)
@@ -49,7 +50,7 @@ class Stream:
         """Some bytes, about `size`; none at the end."""
         if self.plain:
             head, self._input = self._input, b""
-            return head + self._raw.read(max(1, size - len(head))) if head else self._raw.read(size)
+            return head or self._some(size)
         while True:
             if self._at >= len(self._input):
                 self._input, self._at = self._raw.read(BLOCK), 0

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from caption_assets.config import FieldsConfig
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry
+from caption_assets.core.plans import PlanEntry, PlanError
 from caption_assets.core.prompts import lookup
 from caption_assets.core.sources.jsonl import picture_uri
 from caption_assets.core.sources.names import safe_text
@@ -54,7 +54,7 @@ def picture_column(file: pq.ParquetFile, fields: FieldsConfig) -> PictureColumn:
 
 
 def read_rows(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, path: str, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """The rows of one planned range. What cannot be read is one more row, `{path}#`, and ends it."""
+    """The rows of one planned range. What cannot be read is one more row, `{path}#`, and ends it. PlanError as for JSONL."""
     rows = Rows(tally)
     uri = safe_text(entry.source_uri)
     number = entry.start
@@ -65,6 +65,8 @@ def read_rows(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, path
                 _add(rows, fields, column, f"{path}#{number}", number, uri, row, embedded)
                 if rows.full:
                     yield rows.take()
+        if entry.count is not None and number - entry.start != entry.count:
+            raise PlanError(f"{uri}: {number - entry.start} rows from row {entry.start + 1} on; the plan has {entry.count}")
     except UNREADABLE as error:
         detail = safe_text(f"row {number + 1} and on cannot be read: {error}")[:500]
         rows.add(f"{path}#", None, uri, uri, 0, reason="truncated_shard", detail=detail)
