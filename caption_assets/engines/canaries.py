@@ -60,8 +60,8 @@ class Canary:
 class Reading:
     """What an answer to a canary says. raw: all of it; texts: per cell, "" where there is none; the three counts are of cells.
 
-    own: names its own colour and no other; crossed: names only the colour of another cell; strange: names only colours that the
-    picture does not have.
+    own: names its own colour and no other; crossed: names only the colours of other cells; strange: names only colours that the
+    picture does not have. permuted: each cell names one colour, together they are the right ones, but not in their cells.
     """
 
     number: int
@@ -71,16 +71,12 @@ class Reading:
     own: int
     crossed: int
     strange: int
+    permuted: bool
 
     @property
     def right(self) -> bool:
         """Every cell's colour is named."""
         return self.own == len(self.texts)
-
-    @property
-    def permuted(self) -> bool:
-        """Exactly the colours that are there, some in the wrong cells."""
-        return self.crossed >= 2 and self.own + self.crossed == len(self.texts)
 
 
 def make_canary(form: Form, number: int, sampling: Mapping[str, Any]) -> Canary:
@@ -137,7 +133,7 @@ def read_canary(canary: Canary, reply: ChatReply) -> Reading:
     """What the reply to a canary says."""
     raw = normal(reply.reply)
     if canary.form == "text":
-        return Reading(canary.number, raw, bool(raw), (raw,), 0, 0, 0)
+        return Reading(canary.number, raw, bool(raw), (raw,), 0, 0, 0, False)
     grid = canary.form == "grid"
     cells = parse_reply(reply.reply, reply.finish_reason, None, SLOTS if grid else (1,), grid)
     texts = tuple(normal(cells[slot].text) for slot in (SLOTS if grid else (1,)))
@@ -151,6 +147,7 @@ def read_canary(canary: Canary, reply: ChatReply) -> Reading:
         own=sum(words == {colour} for words, colour in zip(named, canary.colours, strict=True)),
         crossed=sum(bool(words) and words <= there - {colour} for words, colour in zip(named, canary.colours, strict=True)),
         strange=sum(bool(words) and not words & there for words in named),
+        permuted=sorted(map(sorted, named)) == sorted([colour] for colour in there) and named != [{c} for c in canary.colours],
     )
 
 

@@ -34,7 +34,7 @@ class Pace:
     outage_s: float = 120
     never_s: float = 20
     throttled_s: float = 900
-    stall_s: float = 10
+    stall_s: float = 5
     stall_factor: float = 4
     lost_s: float = 10
     trust_s: float = 60
@@ -73,7 +73,8 @@ class Endpoint:
 
     unproven: (request_id, whether the reply is an error) of what it answered since its last good canary was sent; since_check:
     answers since its last check of any result. checked, passed: whether a check has ended, ended well. suspect: it owes answers,
-    so it gets no more requests before it has answered a canary. doubted: what it answered in an earlier session is unproven.
+    so it gets no more requests before it has answered a canary. coming_back, reviving, fruitless: somebody tries to have it back,
+    its server is being started, tries that it left unanswered. doubted: what it answered in an earlier session is unproven.
     """
 
     client: Client
@@ -91,6 +92,8 @@ class Endpoint:
     checked: bool = False
     passed: bool = False
     coming_back: bool = False
+    reviving: bool = False
+    fruitless: int = 0
     suspect: bool = False
     last_good: float = 0
     last_answer: float = 0

@@ -229,13 +229,17 @@ class FleetSession:
                 self._engine.passed_at[endpoint.url] = time.monotonic()
 
     async def _verdict(self, endpoint: Endpoint, begun: float) -> Verdict:
-        """Of a canary sent after `begun`. An endpoint that is gone is waited for until it is back, or its replies are revoked."""
+        """Of a canary sent after `begun`. An endpoint that is gone is waited for, but no longer than asking anew takes."""
         while endpoint.owes_proof:
             self._members.check()
             if endpoint.state is State.DOWN and not endpoint.unproven:
                 endpoint.doubted = False
             elif endpoint.state is State.DOWN:
-                await asyncio.sleep(self._pace.tick_s)
+                seconds_anew = len(endpoint.unproven) * self._inspector.slowest_s / self.concurrency
+                if self._members.up and time.monotonic() - max(begun, endpoint.down_at) > seconds_anew:
+                    self._members.revoke(endpoint)
+                else:
+                    await asyncio.sleep(self._pace.tick_s)
             elif (verdict := await self._inspector.verify(endpoint, begun)) is not Verdict.AWAY:
                 return verdict
         return Verdict.OUT

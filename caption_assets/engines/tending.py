@@ -11,13 +11,15 @@ from collections.abc import Callable
 from caption_assets.engines.backends import Backend, Place
 from caption_assets.engines.base import EngineDown
 from caption_assets.engines.client import Client
-from caption_assets.engines.endpoint import Endpoint, Pace, State
+from caption_assets.engines.endpoint import Endpoint, Pace, State, Verdict
 from caption_assets.engines.inspector import Inspector
 from caption_assets.engines.members import Members
 
 log = logging.getLogger(__name__)
 
 TOUCH_S = 5
+FRUITLESS = 2
+"""A server of our own that seems well, and leaves so many canaries unanswered, is started again."""
 
 
 class Tender:
@@ -79,20 +81,31 @@ class Tender:
         """A server of our own is started again where it has died; then a canary decides."""
         try:
             if self._backend.owned:
-                loop = asyncio.get_running_loop()
-                place = await loop.run_in_executor(None, self._backend.revive, endpoint.index, self.stop)
-                if place.url != endpoint.url:
-                    endpoint.client = self._client(place)
-            await self._inspector.verify(endpoint, time.monotonic())
+                await self._revive(endpoint)
+            verdict = await self._inspector.verify(endpoint, time.monotonic())
+            endpoint.fruitless = endpoint.fruitless + 1 if verdict is Verdict.AWAY else 0
+            if endpoint.fruitless >= FRUITLESS and self._backend.owned:
+                log.warning("the server at %s runs, but answers nothing: it is ended", endpoint.url)
+                self._backend.condemn(endpoint.index)
         except EngineDown as error:
             self._members.give_up(error)
         finally:
             endpoint.coming_back = False
 
+    async def _revive(self, endpoint: Endpoint) -> None:
+        endpoint.reviving = True
+        try:
+            loop = asyncio.get_running_loop()
+            place = await loop.run_in_executor(None, self._backend.revive, endpoint.index, self.stop)
+        finally:
+            endpoint.reviving = False
+        if place.url != endpoint.url:
+            endpoint.client, endpoint.fruitless = self._client(place), 0
+
     def _look_for_outage(self) -> None:
         """Gives the engine up when nothing has been usable for too long."""
         members, now = self._members.endpoints, time.monotonic()
-        starting = self._backend.owned and any(e.coming_back for e in members)
+        starting = any(e.reviving for e in members)
         unknown = any(e.state is State.NEW and not e.checked for e in members)
         if any(e.state is State.UP for e in members) or starting or unknown:
             self._down_since = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -171,7 +172,8 @@ class VllmServers:
         """Without waiting: who needs it next finds it stopping, and starts a new one."""
         info = ServerFolder.of(self._wanted()[index].identity).info()
         if info and info.alive:
-            os.kill(info.supervisor.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(info.supervisor.pid, signal.SIGTERM)
 
     def touch(self) -> None:
         for spec in self._specs:
@@ -201,12 +203,14 @@ class EngineStatus:
 
 
 def engine_status() -> list[EngineStatus]:
-    """The servers of this user on this machine, those that ended included."""
+    """The servers of this user on this machine, those that ended within a day included."""
     rows = []
     for folder in _folders():
         if info := folder.info():
             idle_s, limit_s = folder.idle()
             state = info.state if info.alive else "ended"
+            if state == "ended" and idle_s > 86_400:
+                continue
             rows.append(
                 EngineStatus(
                     folder.path.name, folder.spec().model, state, info.server.pid, f"{info.url}/v1", info.started_at,

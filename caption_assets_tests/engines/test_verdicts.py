@@ -80,11 +80,12 @@ def test_an_honest_endpoint_that_begins_to_lie_is_found(lie):
         "no JSON",
         ["a picture"] * 4,
         ["one", "two", "three", "four"],
+        ["A person in a red shirt."] * 4,
         ["A red circle.", "A green square.", "A blue circle.", "A yellow square."],  # the same whatever it is shown
         lambda colours: [f"A {colour} thing" if n < 2 else "Something" for n, colour in enumerate(colours)],
         lambda colours: ["A red thing" if colour == "yellow" else f"A {colour} thing" for colour in colours],
     ],
-    ids=["null", "empty", "nonsense", "same", "colourless", "fixed", "half-blind", "colour-blind"],
+    ids=["null", "empty", "nonsense", "same", "colourless", "one-colour", "fixed", "half-blind", "colour-blind"],
 )
 def test_a_weak_model_that_was_never_better_stays(weak):
     hearing = Hearing()

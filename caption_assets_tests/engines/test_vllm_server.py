@@ -209,6 +209,24 @@ def test_a_server_that_is_killed_during_a_shard_is_started_again_and_the_shard_g
     assert not shard.wrong and len({reply.endpoint for reply in shard.replies.values()}) == 2
 
 
+def test_a_server_that_seems_well_and_answers_nothing_is_started_again(monkeypatch):
+    monkeypatch.setattr(vllm_server, "server_specs", lambda config: [spec(*STUB, "--latency", "0.02", "0.05")])
+    settings = config().model_copy(update={"request_timeout_s": 1.0})
+    engine, shard = FleetEngine(settings, VllmServers(settings), HASTY), Shard(120)
+
+    async def go() -> None:
+        async with engine.session() as session:
+            captioning = asyncio.create_task(shard.through(session))
+            while len(shard.replies) < 40:
+                await asyncio.sleep(0.02)
+            hang = urllib.request.Request(engine_status()[0].endpoint.replace("/v1", "/stub/set"), b'{"behaviour": "hang"}')
+            await asyncio.to_thread(urllib.request.urlopen, hang)
+            await captioning
+
+    asyncio.run(go())
+    assert not shard.wrong and len({reply.endpoint for reply in shard.replies.values()}) == 2
+
+
 def test_a_server_that_dies_again_and_again_ends_the_run(monkeypatch):
     monkeypatch.setattr(vllm_server, "server_specs", lambda config: [spec(*STUB, "--latency", "0.3", "0.3")])
     monkeypatch.setattr(vllm_server, "MOST_RESTARTS", 1)
