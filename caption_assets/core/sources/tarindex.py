@@ -18,7 +18,7 @@ from caption_assets.core.sources.sniffing import is_tar_header
 CHUNK = 4 << 20
 HEADERS = 1024
 EXTENSION_LIMIT = 1 << 20
-JUMP = 128 << 10
+JUMP = 64 << 10
 """Members longer than this are jumped over rather than read, where the store can do that."""
 
 _ZEROS = bytes(512)
