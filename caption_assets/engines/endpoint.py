@@ -73,8 +73,8 @@ class Endpoint:
 
     unproven: (request_id, whether the reply is an error) of what it answered since its last good canary was sent; since_check:
     answers since its last check of any result. checked, passed: whether a check has ended, ended well. suspect: it owes answers,
-    so it gets no more requests before it has answered a canary. coming_back, reviving, fruitless: somebody tries to have it back,
-    its server is being started, tries that it left unanswered. doubted: what it answered in an earlier session is unproven.
+    so it gets no more requests before it has answered a canary. coming_back, reviving: somebody tries to have it back, its
+    server is being started. doubted: what it answered in an earlier session is unproven.
     """
 
     client: Client
@@ -93,7 +93,6 @@ class Endpoint:
     passed: bool = False
     coming_back: bool = False
     reviving: bool = False
-    fruitless: int = 0
     suspect: bool = False
     last_good: float = 0
     last_answer: float = 0

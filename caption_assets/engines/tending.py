@@ -18,8 +18,6 @@ from caption_assets.engines.members import Members
 log = logging.getLogger(__name__)
 
 TOUCH_S = 5
-FRUITLESS = 2
-"""A server of our own that seems well, and leaves so many canaries unanswered, is started again."""
 
 
 class Tender:
@@ -78,13 +76,12 @@ class Tender:
         return now - oldest > patience and now - endpoint.last_answer > patience
 
     async def _bring_back(self, endpoint: Endpoint) -> None:
-        """A server of our own is started again where it has died; then a canary decides."""
+        """A server of our own is started again where it has died, or seems well and answers nothing; a canary decides."""
         try:
             if self._backend.owned:
                 await self._revive(endpoint)
             verdict = await self._inspector.verify(endpoint, time.monotonic())
-            endpoint.fruitless = endpoint.fruitless + 1 if verdict is Verdict.AWAY else 0
-            if endpoint.fruitless >= FRUITLESS and self._backend.owned:
+            if verdict is Verdict.AWAY and self._backend.owned:
                 log.warning("the server at %s runs, but answers nothing: it is ended", endpoint.url)
                 self._backend.condemn(endpoint.index)
         except EngineDown as error:
@@ -100,7 +97,7 @@ class Tender:
         finally:
             endpoint.reviving = False
         if place.url != endpoint.url:
-            endpoint.client, endpoint.fruitless = self._client(place), 0
+            endpoint.client = self._client(place)
 
     def _look_for_outage(self) -> None:
         """Gives the engine up when nothing has been usable for too long."""

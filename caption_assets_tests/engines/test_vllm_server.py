@@ -212,7 +212,7 @@ def test_a_server_that_is_killed_during_a_shard_is_started_again_and_the_shard_g
 def test_a_server_that_seems_well_and_answers_nothing_is_started_again(monkeypatch):
     monkeypatch.setattr(vllm_server, "server_specs", lambda config: [spec(*STUB, "--latency", "0.02", "0.05")])
     settings = config().model_copy(update={"request_timeout_s": 1.0})
-    engine, shard = FleetEngine(settings, VllmServers(settings), HASTY), Shard(120)
+    engine, shard = FleetEngine(settings, VllmServers(settings), dataclasses.replace(HASTY, outage_s=10)), Shard(120)
 
     async def go() -> None:
         async with engine.session() as session:
