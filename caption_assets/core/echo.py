@@ -1,7 +1,7 @@
 """The prompt said back: as the caption, in it, or before it. Pure functions.
 
-A prompt may carry a title, a note or an earlier caption of its record, and a caption may well say that again. So what counts is the
-instruction: its sentences, known by where they stand in the prompt and by their words.
+A prompt may carry a title, a note or an earlier caption of its record, and a caption may well say that again. So what counts is
+the instruction: its sentences, known by their words.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from caption_assets.core.prompts import grid_text
+from caption_assets.core.sentences import Words, word_set, words_of
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -20,34 +21,60 @@ _CLAUSE = re.compile(r"(?<=[.!?。！？])[\"')\]]*\s+|(?<=[。！？])|\n+|(?<=
 
 # What an instruction about a caption begins with, and the words it is made of.
 _ORDERS = (
-    "describe|write|caption|name|mention|list|give|provide|generate|create|produce|compose|explain|identify|transcribe|extract|translate|summari[sz]e|"
-    "shorten|rewrite|improve|correct|fix|expand|count|state|say|tell|answer|reply|respond|return|use|using|keep|avoid|ignore|include|exclude|focus|start|begin|"
-    "end|do not|don't|never|always|be|act|look|read|see|imagine|pretend|you are|you will|your task|please|separate|limit|leave out|make sure|ensure|"
-    "only|judge|rate|compare|pick|choose|select|merge|combine|continue|tag|label|classify|output|format|show|if there|for each|what|who|where|which|how|why|"
-    "is there|are there|in \\d+ words|in one|the following|as an?|this is|context|title|alt text|text|metadata|at most|no more|maximum|can you|could you"
+    "describe|write|caption|name|mention|list|give|provide|generate|create|produce|compose|explain|identify|transcribe|extract"
+    "|translate|summari[sz]e|"
+    "shorten|rewrite|improve|correct|fix|expand|count|state|say|tell|answer|reply|respond|return|use|using|keep|avoid|ignore"
+    "|include|exclude|focus|start|begin|"
+    "end|do not|don't|never|always|be|act|look|read|see|imagine|pretend|you are|you will|your task|please|separate|limit"
+    "|leave out|make sure|ensure|"
+    "only|judge|rate|compare|pick|choose|select|merge|combine|continue|tag|label|classify|output|format|show|if there|for each"
+    "|what|who|where|which|how|why|"
+    "is there|are there|do you|otherwise|if so|in (?:\\d+|a single|one|two|three|at most|no more|fewer|less|short|detail)"
+    "|the following|as an?|this is|context|title|"
+    "alt text|text|metadata|notes|at most|no more|maximum|can you|could you|riassumi|non \\w+re\\b"
 )
 _ORDERS_ELSEWHERE = (
-    "beschreib\\w*|nenne|erwähne|gib|schreib\\w*|erkläre|übersetze|fasse|verwende|antworte|décri\\w*|indiqu\\w*|donne\\w*|écri\\w*|expliqu\\w*|réponds|répondez|"
-    "mentionne\\w*|describa|menciona|incluye|escribe|responde|indica|explica|usa|no incluyas|máximo|descreva|escreva|mencione|cite|responda|descrivi|scrivi|"
-    "elenca|rispondi|опиш\\w*|назови\\w*|укажи\\w*|указав|напиш\\w*|перечисл\\w*|не \\w+й(?:те)?|beschrijf|noem|schrijf|opisz|wymień|napisz|tanımla|açıkla|"
-    "jelaskan|sebutkan|mô tả|hãy|请|用|描述|说明|写|列出|不要|不超过|указ\\w*"
+    "beschreib\\w*|nenne|erwähne|gib|schreib\\w*|erkläre|übersetze|fasse|verwende|antworte|décri\\w*|indiqu\\w*|donne\\w*"
+    "|écri\\w*|expliqu\\w*|réponds|répondez|"
+    "mentionne\\w*|describa|menciona|incluye|escribe|responde|indica|explica|usa|no incluyas|máximo|descreva|escreva|mencione"
+    "|cite|responda|descrivi|scrivi|"
+    "elenca|rispondi|опиш\\w*|назови\\w*|укажи\\w*|указав|напиш\\w*|перечисл\\w*|не \\w+й(?:те)?|beschrijf|noem|schrijf|opisz"
+    "|wymień|napisz|tanımla|açıkla|"
+    "jelaskan|sebutkan|mô tả|hãy|указ\\w*"
 )
 _ORDER = re.compile(
-    rf"(?:{_ORDERS}|{_ORDERS_ELSEWHERE})\b|[请用描说写列不]|.*(?:ください|なさい|せよ|하세요|해주세요|하시오|주세요|십시오)",
+    rf"(?:{_ORDERS}|{_ORDERS_ELSEWHERE})\b|[请用描说写列不]|.*(?:ください|なさい|せよ|하세요|해주세요|하시오|주세요|십시오|描述"
+    rf"|说明|列出|输出|不要|回答)"
+    r"|.*\b(?:describe|explain|answer|reply|respond|summari[sz]e|transcribe|you|you're|your|yourself)\b|.*\?$",
     re.IGNORECASE,
 )
 _GENERIC = re.compile(
-    r"(?:please )?(?:describe|caption|look at|examine) (?:each|every|all) (?:of )?(?:the |these |those )?(?:\w+ )?(?:cells?|images?|pictures?|photos?|panels?)\b"
-    r"|(?:please )?(?:describe|caption|summari[sz]e) (?:the|this|that|each|these) (?:given |following |provided )?(?:image|picture|photo|photograph|cell)s?\b.{0,60}?"
+    r"(?:please )?(?:describe|caption|look at|examine) (?:each|every|all) (?:of )?(?:the |these |those )?(?:\w+ )?(?:cells?"
+    r"|images?|pictures?|photos?|panels?)\b"
+    r"|(?:please )?(?:describe|caption|summari[sz]e) (?:the|this|that|each|these) (?:given |following |provided )?(?:image"
+    r"|picture|photo|photograph|cell)s?\b.{0,60}?"
     r"(?:sentences?|words?|json|detail|caption|\.|$)"
     r"|(?:please )?(?:answer|respond|reply|return)\b.{0,30}\b(?:json|one sentence|object)\b"
-    r"|(?:please )?(?:write|provide|generate|give|create) (?:an? |one |the )?(?:\w+,? ){0,3}(?:caption|description)s? (?:for|of) (?:each|the|this|every)\b",
+    r"|(?:please )?(?:write|provide|generate|give|create) (?:an? |one |the )?(?:\w+,? ){0,3}(?:caption|description)s? (?:for"
+    r"|of) (?:each|the|this|every)\b",
     re.IGNORECASE,
+)
+_FIRST_OF_ORDERS = word_set(
+    """
+    describe write caption name mention list give provide generate create produce compose explain identify transcribe extract
+    translate summarize summarise shorten rewrite improve correct fix expand count state say tell answer reply respond return
+    use keep avoid ignore include exclude focus start do don't never act look please separate limit leave make ensure judge rate
+    compare pick choose select merge combine tag classify format you your user system assistant prompt instruction
+    """
+)
+_ANY_TASK = word_set(
+    "describe caption look examine summarize summarise answer respond reply return write provide generate give create user system"
 )
 _MARKS = " \"'*_`“«[("
 _ROLE = re.compile(r"[\W_]*(?:(?:user|system|assistant|human|prompt|instruction|question|task)\s*:|<image>)[\W_]*", re.IGNORECASE)
 _TASK_WORDS = re.compile(
-    r" (?:images?|pictures?|photos?|photographs?|cells?|captions?|descriptions?|list|tags|sentences?|words|example|json|following|answer|format|style) "
+    r" (?:images?|pictures?|photos?|photographs?|cells?|captions?|descriptions?|list|tags|sentences?|words|example|json"
+    r"|following|answer|format|style) "
 )
 _ADDRESSED = re.compile(r"\b(?:please|do not|don't|your (?:answer|task|caption|response|reply|description))\b", re.IGNORECASE)
 
@@ -63,16 +90,24 @@ class _Clause(NamedTuple):
     """Whether it names what follows: `Alt text:`."""
 
 
-def may_echo(text: str, prompt: str, speaks: bool) -> bool:
-    """Whether a look is due: the text begins like an order or like something in the prompt, or the prompt's beginning is in it."""
-    start = text.lstrip(_MARKS)
+def may_echo(words: Words, prompt: str) -> bool:
+    """Whether a look is due: the text has the beginning of the prompt, begins like a part of it, or has its orders early on."""
+    asked, beginning, orders = _prepared(prompt)
+    low = words.low
     return (
-        speaks
-        or not prompt
-        or _ORDER.match(start) is not None
-        or start[:12].lower() in (asked := prompt.lower())
-        or asked.lstrip(_MARKS)[:16] in text.lower()
+        low.lstrip(_MARKS)[:12] in asked
+        or (beginning != "" and beginning in low)
+        or not orders.isdisjoint(words.plain[:8])
+        or not orders.isdisjoint(words.first)
+        or not _ANY_TASK.isdisjoint(words.plain[:2])
     )
+
+
+@lru_cache(maxsize=64)
+def _prepared(prompt: str) -> tuple[str, str, frozenset[str]]:
+    """The prompt in lower case, its beginning, and its words that may give orders."""
+    asked = prompt.lower()
+    return asked, asked.lstrip(_MARKS)[:16], _FIRST_OF_ORDERS.intersection(words_of(prompt).plain)
 
 
 def find_echo(text: str, prompt: str) -> str | None:
@@ -89,7 +124,7 @@ def find_echo(text: str, prompt: str) -> str | None:
 
 def _echo_of_clauses(spoken: tuple[_Clause, ...], whole: str, asked: tuple[_Clause, ...]) -> str | None:
     everything = _joined(clause.said for clause in asked)
-    if sum(clause.weight for clause in asked) >= 3 and everything in whole and any(clause.order for clause in asked):
+    if sum(clause.weight for clause in asked) >= 2 and everything in whole:
         return everything.strip()
     weight = sum(clause.weight for clause in spoken)
     for clause, following in zip_longest(asked, asked[1:]):

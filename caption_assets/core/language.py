@@ -1,7 +1,7 @@
 """Whether a text is in the language that was asked for. Offline: by its script, then by the optional package py3langid.
 
-A filter must not cost good captions, so a text is called wrong only where that is plain: names and quotations are left out, short texts and
-lists of words are kept, as is what the detector finds nearly as likely in the language asked for.
+A filter must not cost good captions, so a text is called wrong only where that is plain: names and quotations are left out, short
+texts are kept, as is what the detector finds nearly as likely in the language asked for.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from caption_assets.config import ConfigError
-from caption_assets.core.sentences import QUOTED
+from caption_assets.core.sentences import QUOTED, word_set
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-# Scripts by the first word of their characters' Unicode names. Languages that are not named here are written in Latin letters.
-_SCRIPTS = {
-    "zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "el": ("GREEK",), "he": ("HEBREW",), "yi": ("HEBREW",),
-    "th": ("THAI",), "lo": ("LAO",), "km": ("KHMER",), "my": ("MYANMAR",), "ka": ("GEORGIAN",), "hy": ("ARMENIAN",), "am": ("ETHIOPIC",),
-    "bn": ("BENGALI",), "as": ("BENGALI",), "pa": ("GURMUKHI", "ARABIC"), "gu": ("GUJARATI",), "or": ("ORIYA",), "ta": ("TAMIL",), "te": ("TELUGU",),
-    "kn": ("KANNADA",), "ml": ("MALAYALAM",), "si": ("SINHALA",), "bo": ("TIBETAN",),
-    **dict.fromkeys(("ru", "uk", "be", "bg", "mk", "ky", "tg", "ce", "cv", "ba", "os"), ("CYRILLIC",)),
-    **dict.fromkeys(("sr", "kk", "uz", "mn", "tt", "az", "tk", "ku"), ("CYRILLIC", "LATIN", "ARABIC", "MONGOLIAN")),
-    **dict.fromkeys(("ar", "fa", "ur", "ps", "ug", "sd"), ("ARABIC",)),
-    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
+# Languages by the first word of their letters' Unicode names. Those that are not named here are written in Latin letters.
+_WRITTEN_IN = {
+    "CJK": "zh ja ko", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "GREEK": "el", "HEBREW": "he yi", "THAI": "th",
+    "LAO": "lo", "KHMER": "km", "MYANMAR": "my", "GEORGIAN": "ka", "ARMENIAN": "hy", "ETHIOPIC": "am", "BENGALI": "bn as",
+    "GURMUKHI": "pa", "GUJARATI": "gu", "ORIYA": "or", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml",
+    "SINHALA": "si", "TIBETAN": "bo dz", "CYRILLIC": "ru uk be bg mk ky tg ba sr kk uz mn tt az tk ku", "MONGOLIAN": "mn",
+    "ARABIC": "ar fa ur ps ug sd pa kk az ku uz", "DEVANAGARI": "hi mr ne sa", "LATIN": "sr kk uz mn tt az tk ku",
 }  # fmt: skip
 _SPLIT = re.compile(r"(?<=[.!?:])\s+")
 _SPACE = re.compile(r"\s+")
-_ENGLISH = frozenset("the with and by from his her its their this while wearing".split())
-_ENGLISH_TOO = _ENGLISH | frozenset("a an of is are at on in to".split())
+_ENGLISH = word_set("the with and by from his her its their this while wearing")
+_ENGLISH_TOO = _ENGLISH | word_set("a an of is are at on in to")
 _MIN_LETTERS = {"LATIN": 14, "CJK": 4}
 _MIN_LETTERS_ELSE = 8
 _ENOUGH_OF_SCRIPT = 0.35
@@ -57,7 +54,7 @@ def find_wrong_language(text: str, language: str) -> str | None:
     main = max(letters, key=lambda s: letters[s])
     if total < _MIN_LETTERS.get(main, _MIN_LETTERS_ELSE):
         return None
-    wanted = _SCRIPTS.get(language, ("LATIN",))
+    wanted = [script for script, languages in _WRITTEN_IN.items() if language in languages.split()] or ["LATIN"]
     if sum(letters.get(script, 0) for script in wanted) < _ENOUGH_OF_SCRIPT * total:
         return f"{main.lower()} script"
     if main in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL"):
@@ -73,7 +70,7 @@ def find_wrong_language(text: str, language: str) -> str | None:
 
 def _own_words(text: str) -> str:
     """Lower case, without quotations and without capitalised words inside of a sentence, which are names or German nouns."""
-    kept = []
+    kept: list[str] = []
     for sentence in _SPLIT.split(QUOTED.sub(" ", text.replace("’", "'"))):
         words = sentence.split()
         kept += words[:1] + [word for word in words[1:] if not word[0].isupper()]
@@ -112,9 +109,8 @@ def _detector(language: str) -> LanguageIdentifier:
         ) from None
     detector = _load(LanguageIdentifier, MODEL_FILE)
     if language not in detector.labels:
-        raise ConfigError(
-            f"filters.language: {language!r} is not known; allowed: {', '.join(sorted(c for c in detector.labels if len(c) == 2))}"
-        )
+        known = ", ".join(sorted(code for code in detector.labels if len(code) == 2))
+        raise ConfigError(f"filters.language: {language!r} is not known; allowed: {known}")
     return detector
 
 

@@ -1,12 +1,11 @@
 """From a model's raw reply to each cell's caption, or the reason why there is none. Pure functions of what was stored.
 
-A caption belongs to a cell by its key, never by its position. What can be read in two ways, or was cut, is a reason: a caption lost costs
-one more request, a wrong one is in the data set for ever.
+A caption belongs to a cell by its key, never by its position. What can be read in two ways, or was cut, is a reason: a caption
+lost costs one more request, a wrong one is in the data set for ever.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,7 +14,9 @@ import orjson
 
 from caption_assets.core.columns import REASONS
 from caption_assets.core.phrases import find_refusal
-from caption_assets.core.replyjson import Cut, Ending, Mark, Members, Node, ends_well, read
+from caption_assets.core.replycells import Value, cell_number, gather, plain_key
+from caption_assets.core.replyjson import Cut, Ending, Mark, Members, ends_well, read
+from caption_assets.core.sentences import spoken_sentences
 from caption_assets.core.text import clean_text
 
 
@@ -27,61 +28,9 @@ class CellText(NamedTuple):
     detail: str | None
 
 
-Value = str | Cut | Mark | None
-"""What a key of the reply gives its cell; None: null."""
-
+_new = tuple.__new__
 _KEYS = tuple(map(str, range(100)))
 _CUT_SHORT = frozenset(("length", "max_tokens", "model_length", "abort", "error", "content_filter"))
-_WORDS_FOR_CELL = (
-    "cell slot grid image img picture pic photo caption panel tile frame number no nr item key position description text figure fig "
-    "box part square bild zelle imagen celda foto immagine cella image cellule célula imagem afbeelding cel obraz gambar sel hình ô "
-    "изображение ячейка картинка фото 图 图片 图像 单元格 格 格子 第 画像 セル 写真 셀 이미지 사진 그림"
-).split()
-_CELL_KEY = re.compile(
-    rf"\s*(?:(?:{'|'.join(sorted(_WORDS_FOR_CELL, key=len, reverse=True))})[\s_\-:#.]*){{0,2}}[#(\[<]?\s*(\d{{1,3}})\s*[\])>.:]?\s*[格张個个]?\s*",
-    re.IGNORECASE,
-)
-_NUMBER_FIELDS = (
-    frozenset(("slot", "cell", "key", "number", "cellnumber", "slotnumber", "cellid", "slotid", "no", "nr", "n")),
-    frozenset(
-        ("image", "picture", "photo", "imagenumber", "picturenumber", "imageid", "position", "panel", "tile", "grid", "gridcell")
-    ),
-    frozenset(("id", "index", "idx", "i")),
-)
-_TEXT_FIELDS = frozenset(
-    (
-        "caption",
-        "text",
-        "description",
-        "desc",
-        "answer",
-        "value",
-        "content",
-        "output",
-        "response",
-        "result",
-        "label",
-        "captiontext",
-    )
-)
-_NOT_ANSWERS = frozenset(
-    (
-        "reasoning",
-        "reason",
-        "thought",
-        "thoughts",
-        "thinking",
-        "analysis",
-        "steps",
-        "plan",
-        "notes",
-        "example",
-        "examples",
-        "explanation",
-        "draft",
-    )
-)
-
 _THINK = r"think|thinking|thought|thoughts|reasoning"
 _THOUGHT_OPENS = rf"<(?:{_THINK})>|◁think▷|\[THINK\]"
 _THOUGHT_CLOSES = rf"</(?:{_THINK})>|◁/think▷|\[/THINK\]"
@@ -93,8 +42,11 @@ _END_OF_TURN = re.compile(
     r"<\|(?:im_end|endoftext|eot_id|end|end_of_text|eom_id|return)\|>|<end_of_turn>|<end_of_utterance>|<eos>\s*$|</s>\s*$"
 )
 _START_OF_TURN = re.compile(r"\s*(?:<s>|<bos>|<\|im_start\|>(?:assistant)?|<\|assistant\|>)\s*")
-_WRAPPED = re.compile(r"(?:<(answer|caption|output)>(.*)</\1>|<\|begin_of_box\|>(.*)<\|end_of_box\|>)", re.IGNORECASE | re.DOTALL)
-_FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1", re.DOTALL)
+_WRAPPED = re.compile(
+    r"(?:<(?:answer|caption|output)>|<\|begin_of_box\|>)(?P<inside>.*)(?:</(?:answer|caption|output)>|<\|end_of_box\|>)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(?P<inside>(?:(?!\1).)*?)\n?[ \t]*\1", re.DOTALL)
 
 
 def parse_reply(
@@ -134,22 +86,25 @@ def _strict(reply: str, slots: Sequence[int]) -> dict[int, CellText] | None:
         found = orjson.loads(reply)
     except ValueError:
         return None
-    # orjson keeps the last of two equal keys. Without backslash pairs every quote that is not escaped is one of JSON's own, four for each
-    # member; more of them mean that a member was dropped.
-    if type(found) is not dict or len(found) != len(slots) or "\\\\" in reply:
+    if type(found) is not dict or len(found) != len(slots):
         return None
-    if reply.count('"') - reply.count('\\"') != 4 * len(found):
+    # orjson keeps the last of two equal keys. Every quote that is not escaped is one of JSON's own, four for each member: more
+    # of them mean that a member was dropped. Pairs of backslashes would spoil the count.
+    plain = "\\" not in reply
+    if (not plain and "\\\\" in reply) or reply.count('"') - (0 if plain else reply.count('\\"')) != 4 * len(found):
         return None
+    plain = plain and reply.isascii() and "&" not in reply and "\x7f" not in reply
     cells = {}
     for slot in slots:
-        text = found.get(_KEYS[slot] if slot < 100 else str(slot))
+        text = found.get(_KEYS[slot] if slot < len(_KEYS) else str(slot))
         if type(text) is not str:
             return None
-        cells[slot] = _cell(text)
+        cells[slot] = _new(CellText, (text, None, None)) if plain and text and text.strip() is text else _cell(text)
     return cells
 
 
 def _cell(text: str) -> CellText:
+    """A caption of these characters, or what is wrong with them."""
     cleaned, damage = clean_text(text)
     if damage is not None:
         return CellText(None, "bad_characters", damage)
@@ -174,10 +129,9 @@ def _without_thoughts(reply: str) -> tuple[str, bool]:
 
 def _single(said: str, cut: bool, slot: int) -> CellText:
     """A reply of plain text, or in a wrapper around the whole of it."""
-    if (wrapped := _WRAPPED.fullmatch(said)) is not None:
-        said, cut = (wrapped[2] or wrapped[3] or "").strip(), False
-    elif (fenced := _FENCED.fullmatch(said)) is not None:
-        said, cut = fenced[2].strip(), False
+    for wrapper in (_WRAPPED, _FENCED, _WRAPPED):
+        if wrapped := wrapper.fullmatch(said):
+            said, cut = wrapped["inside"].strip(), False
     if said.startswith("{"):
         value = _sole_value(said, cut, slot)
         if value is Mark.DOUBT:
@@ -200,7 +154,7 @@ def _sole_value(said: str, cut: bool, slot: int) -> Value:
         return Mark.DOUBT
     if len(found.nodes) > 1 or (found.ending is Ending.WHOLE and said[found.end :].strip()):
         return None
-    named = [v for k, v in node.pairs if _plain(k) == "caption" or _cell_number(k) in (1, slot)]
+    named = [v for k, v in node.pairs if plain_key(k) == "caption" or cell_number(k) in (1, slot)]
     values = named or [v for _, v in node.pairs]
     strings = [v for v in values if isinstance(v, (str, Cut))]
     if len(strings) == 1:
@@ -215,7 +169,7 @@ def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:
     found = read(said, not cut)
     values: dict[int, list[Value]] = {}
     for node in found.nodes:
-        _gather(node, values)
+        gather(node, values)
     if not values:
         return _all(slots, *_why_nothing(said, cut, bool(found.nodes)))
     missing = [slot for slot in slots if slot not in values]
@@ -237,44 +191,11 @@ def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:
 
 
 def _why_nothing(said: str, cut: bool, has_json: bool) -> tuple[str, str]:
-    if not has_json and (refusal := find_refusal(said)):
+    if not has_json and (refusal := find_refusal(spoken_sentences(said.lower()))):
         return "refusal", f"no JSON, but: {refusal}"
     if cut:
         return "truncated_output", "the reply stops before its first whole caption"
     return "parse_error", "no JSON object that names the cells" if has_json else f"no JSON: {said[:80]!r}"
-
-
-def _gather(node: Node, values: dict[int, list[Value]]) -> None:
-    """Adds what the members name by cell number: {"1": …}, {"captions": {"1": …}}, [{"slot": 1, "caption": …}], …"""
-    if isinstance(node, list):
-        for item in node:
-            _gather(item, values)
-    if not isinstance(node, Members):
-        return
-    numbered = [(number, value) for key, value in node.pairs if (number := _cell_number(key)) is not None]
-    if not numbered and (number := _number_field(node)) is not None:
-        values.setdefault(number, []).append(_text_of(node, number))
-    for number, value in numbered:
-        values.setdefault(number, []).append(_text_of(value, number))
-    if not numbered and _number_field(node) is None:
-        for key, value in node.pairs:
-            if _plain(key) not in _NOT_ANSWERS:
-                _gather(value, values)
-
-
-def _text_of(value: Node, number: int) -> Value:
-    """The one text that a cell's value holds."""
-    if isinstance(value, list):
-        return _text_of(value[0], number) if len(value) == 1 and isinstance(value[0], (str, Cut)) else Mark.DOUBT
-    if not isinstance(value, Members):
-        return value
-    if _number_field(value) not in (None, number):
-        return Mark.DOUBT
-    known = [v for k, v in value.pairs if _plain(k) in _TEXT_FIELDS]
-    texts = known or [
-        v for k, v in value.pairs if isinstance(v, (str, Cut, Mark)) and not any(_plain(k) in names for names in _NUMBER_FIELDS)
-    ]
-    return texts[0] if len(texts) == 1 and isinstance(texts[0], (str, Cut, Mark, type(None))) else Mark.DOUBT
 
 
 def _resolve(found: list[Value]) -> CellText:
@@ -292,22 +213,3 @@ def _resolve(found: list[Value]) -> CellText:
 
 def _begins(value: Value, cut: Cut) -> bool:
     return value == cut or (isinstance(value, str) and value.startswith(cut.text))
-
-
-def _plain(key: str) -> str:
-    return re.sub(r"[\s_\-]", "", key).lower()
-
-
-def _cell_number(key: str) -> int | None:
-    """The number of the cell that a key names: `1`, `cell 1`, `Cell_1`, `image-1:`, `图1`, …"""
-    match = _CELL_KEY.fullmatch(key)
-    return int(match[1]) if match else None
-
-
-def _number_field(node: Members) -> int | None:
-    """The cell number in a member such as "slot": 1; a more telling name goes before a vaguer one."""
-    for names in _NUMBER_FIELDS:
-        numbers = {_cell_number(v) for k, v in node.pairs if _plain(k) in names and isinstance(v, str)} - {None}
-        if numbers:
-            return numbers.pop() if len(numbers) == 1 else -1
-    return None

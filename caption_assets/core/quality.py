@@ -1,6 +1,7 @@
 """The filters: whether what a model said for a cell is a caption worth keeping. Pure functions of parsed replies.
 
-A filter refuses a caption with a reason or leaves it as it is; none edits. Filters belong to no recipe, so switching one costs no request.
+A filter refuses a caption with a reason or leaves it as it is; none edits. Filters belong to no recipe, so switching one costs no
+request.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from caption_assets.core.language import find_wrong_language
 from caption_assets.core.parsing import CellText
 from caption_assets.core.phrases import find_refusal
 from caption_assets.core.repetition import find_loop, may_loop
-from caption_assets.core.sentences import may_speak, plain_words
+from caption_assets.core.sentences import may_be_foreign, may_speak, spoken_sentences, words_of
 
 DUPLICATE_MIN_CHARS = 40
 DUPLICATE_MIN_CELLS = 3
@@ -28,8 +29,8 @@ def judge(
 ) -> dict[int, CellText]:
     """The cells of one reply, those that a filter refuses with its reason in place of their text.
 
-    cells: as parsed; what has a reason keeps it. prompt_texts: the rendered prompt of each slot. pictures: sha256 of each slot's picture;
-    None: all differ. Raises ConfigError if filters.language cannot be applied.
+    cells: as parsed; what has a reason keeps it. prompt_texts: the rendered prompt of each slot. pictures: sha256 of each slot's
+    picture; None: all differ. Raises ConfigError if filters.language cannot be applied.
     """
     copies = _copies(cells, pictures) if filters.duplicate_captions and len(cells) >= DUPLICATE_MIN_CELLS else ()
     judged = {}
@@ -42,18 +43,19 @@ def judge(
 
 def _fault(text: str, filters: FiltersConfig, prompt: str, copy: bool) -> tuple[str, str] | None:
     """The first reason against a text, in the order of the documentation. Cheap looks come before thorough ones."""
-    words = plain_words(text)
-    stock = frozenset(words)
-    speaks = may_speak(text, stock)
-    if filters.refusals and speaks and (found := find_refusal(text)):
+    words = words_of(text)
+    speaks = (filters.refusals or filters.boilerplate) and may_speak(words)
+    sentences = spoken_sentences(words.low) if speaks else []
+    foreign = speaks and may_be_foreign(words)
+    if filters.refusals and (found := find_refusal(sentences, foreign)):
         return "refusal", found
-    if filters.prompt_echo and may_echo(text, prompt, speaks) and (found := find_echo(text, prompt)):
+    if filters.prompt_echo and may_echo(words, prompt) and (found := find_echo(text, prompt)):
         return "prompt_echo", found
-    if filters.boilerplate and speaks and (found := find_boilerplate(text)):
+    if filters.boilerplate and (found := find_boilerplate(words, sentences, foreign)):
         return "boilerplate", found
     if copy:
         return "duplicate_caption", f"the same text in {DUPLICATE_MIN_CELLS} or more cells: {text[:80]}"
-    if filters.repetition and may_loop(text, len(words), len(stock)) and (found := find_loop(text)):
+    if filters.repetition and may_loop(words) and (found := find_loop(text)):
         return "repetition", found
     if len(text) < filters.min_chars:
         return "too_short", f"{len(text)} of at least {filters.min_chars} characters: {text[:80]}"
@@ -67,7 +69,8 @@ def _fault(text: str, filters: FiltersConfig, prompt: str, copy: bool) -> tuple[
 def _copies(cells: Mapping[int, CellText], pictures: Mapping[int, str] | None) -> frozenset[int]:
     """Slots whose text stands in three or more cells with different pictures, but for case, spaces and the final stop."""
     texts = {slot: cell.text for slot, cell in cells.items() if cell.text is not None and len(cell.text) >= DUPLICATE_MIN_CHARS}
-    if len(texts) < DUPLICATE_MIN_CELLS:
+    beginnings = {text.replace(" ", "")[:16].lower() for text in texts.values()}
+    if len(beginnings) > len(texts) - DUPLICATE_MIN_CELLS + 1:  # three equal texts would leave fewer
         return frozenset()
     same: dict[str, list[int]] = {}
     for slot, text in texts.items():

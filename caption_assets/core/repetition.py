@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
+
+from caption_assets.core.sentences import Words
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_+")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -20,9 +23,19 @@ _MAX_UNIT = 40
 _MARKUP = re.compile(r"(<[^<>\s]{1,20}>|\[[A-Z]{1,12}\])(?:\s*\1){7,}")
 
 
-def may_loop(text: str, words: int, stock: int) -> bool:
-    """Whether a look is due. words, stock: how many words the text has, split at spaces, and how many different ones."""
-    return (words - stock) * 4 >= words or len(text) > 14 * words
+def may_loop(words: Words) -> bool:
+    """Whether a look is due.
+
+    Longer texts repeat more words by nature. Pairs of words that come back are rare in any text but a loop.
+    """
+    plain = words.plain
+    count = len(plain)
+    letters = len("".join(plain))
+    if count < 4 or len(words.low) - letters > 1.5 * count + 20 or (letters > 5.3 * count and len(max(plain, key=len)) > 24):
+        return True
+    if count - len(words.stock) < count * (0.2 + 0.0015 * count):
+        return False
+    return count - len(set(pairwise(plain))) > max(3, 0.08 * count)
 
 
 def find_loop(text: str) -> str | None:

@@ -1,8 +1,8 @@
 """Reads the JSON in a model's reply as far as it has one meaning; says where it is cut or in doubt. Pure functions.
 
-Models wrap JSON in prose, forget quotes' backslashes, leave trailing commas, write Python's dicts, and are cut by max_tokens. A repair
-library guesses in all of these; here a value is returned only where it can be read in one way, since a guess may be half a caption
-or another picture's. The rule for quotes: a quote ends a string only if what follows can follow a string there.
+Models wrap JSON in prose, forget the backslashes of quotes, leave trailing commas, write Python's dicts, and are cut by
+max_tokens. A repair library guesses in all of these; here a value is returned only where it can be read in one way, since a guess
+may be half a caption or another picture's. The rule for quotes: one ends a string only if what follows can follow a string there.
 """
 
 from __future__ import annotations

@@ -1,60 +1,120 @@
 """Who speaks in a caption: its sentences without what is quoted, shown or written in the picture. Pure functions.
 
-A model that refuses or chats does so at the beginning of a sentence, in its own voice. The same words on a sign, in a quotation or after
-`reads:` are part of the picture. So the filters look at the beginnings of unquoted sentences only.
+A model that refuses or chats does so in its own voice, mostly at the beginning of a sentence. The same words on a sign, in a
+quotation or after `reads:` are part of the picture. So the filters look at unquoted sentences only.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text, such as a long literal."""
+    return frozenset(words.split())
+
 
 QUOTED = re.compile(
     r"\"[^\"]*\"|“[^”\"]*[”\"]|„[^“”\"]*[“”\"]|«[^»]*»|「[^」]*」|『[^』]*』|《[^》]*》|`[^`]*`|(?<!\w)'(?:[^']|'(?=\w))*'(?!\w)"
 )
-# Words of which every refusal and every chat has one; without any of them a text in Latin letters need not be looked at closely.
-_TELLING = frozenset(
-    """i i'm i've i'd i'll me my we we're we'll we've our you you're you'd your us unable cannot can't couldn't won't don't doesn't didn't isn't not no nothing
-    sorry apologies apologize apologise unfortunately regrettably sadly afraid please ai assistant violates violate sure certainly absolutely course
-    definitely okay ok alright understood gladly here here's below above following caption captions description descriptions describe describes described
-    describing captioning identifying summary summaries json response user let let's hope thank thanks based judging requested asked instructed per
-    ai-generated self-explanatory imaginary question same see refer identical insert add enter put write lorem available text content answer output count
-    blocked flagged removed withheld filtered rejected declined denied refused moderated redacted censored suppressed error safety policy policies guidelines
-    missing attached uploaded provided failed never lack refuse decline disclaimer away seen would do great nice lovely wonderful amazing interesting cool fantastic stunning good got happy forgive pardon details derived anything else
-    leid leider bedauere ki nicht kein keine natürlich gerne sicher hier hoffe lass désolé désolée navré malheureusement regrette peux suis pas bien voici
-    espère siento lamento puedo aquí claro supuesto espero como soy não sinto aqui desculpe dispiace purtroppo posso sono ecco certo spero spijt helaas kan
-    hoop laat przepraszam przykro niestety mogę oto oczywiście omlouvám bohužel nemohu ledsen tyvärr inte ikke här üzgünüm maalesef işte tabii lỗi thể
-    precisar quiser hai bisogno fammi avisar tiếc vâng maaf tidak berikut tentu saya semoga impossible aucune non zie geen sehe veo vejo ninguna nenhuma vedo alcuna nessuna widzę nie nevidím ser valitettavasti sajnálom sajnos nem îmi păcate pot en""".split()
+# A refusal or a chat has a word of _ANYWHERE, or begins a sentence with one of _FIRST, or is in another language and has one of
+# _ELSEWHERE. The filters look closely only then: nearly all captions have none.
+_ANYWHERE = word_set(
+    """
+    i i'm i've i'd i'll me my we we're we'll we've our you you're you've you'd your us let's ai ai-generated assistant json user
+    unable sorry apologies apologize apologise unfortunately regrettably sadly afraid violates violate violating policy policies
+    guidelines safety inappropriate flagged blocked withheld filtered rejected moderated redacted censored suppressed error
+    uploaded provided attached supplied included received missing captioned described processed loaded analyzed opened accessed
+    interpreted caption captions captioning description descriptions describe describes describing summary summaries alt
+    response responses instruction instructions requested instructed speculation assumption assumptions imaginary
+    self-explanatory hope hopefully helps disclaimer identify comment generate depict answer output lorem details available
+    can't cannot can’t couldn't didn't don't won't isn't explanation words count problem loading attachment course anything else
+    assist
+    """
 )
-_AS_SPACES = str.maketrans({**dict.fromkeys('.,!?:;()"*_`“”«»[]{}<>~#–—…¡¿', " "), "’": "'"})
-_OTHER_SCRIPT = re.compile("[\u0370-\u1dff\u2e80-\ud7ff\uf900-\ufdff\uff01-\uffef]")
-_FEW_WORDS = 6
+_FIRST = word_set(
+    """
+    sure certainly absolutely definitely no okay ok alright gladly got understood right happy sounds thanks thank wow enjoy yes
+    great nice lovely beautiful wonderful amazing interesting cool fantastic stunning good excellent perfect fun here here's
+    below above following first next now wait hmm well based judging going according per please just simply kindly feel would do
+    did should shall can may does how what any anything something if looking upon examining observing note word sentence end
+    same have insert enter write add type put see refer identical similar duplicate ditto repeat not nothing failed without
+    where could identifying naming was were being speaking tell let that's
+    """
+)
+_ELSEWHERE = word_set(
+    """
+    imagen immagine imagem afbeelding gambar obraz tengo estoy leid leider entschuldigung entschuldigen verzeihung bedauere
+    bedauerlicherweise ich ki nicht kein keine natürlich gern gerne sicher klar hier hoffe lass bild foto désolé désolée navré
+    navrée malheureusement regrette m'excuse excuses je peux bien voici espère n'hésitez cette aucune siento lamento
+    lamentablemente desafortunadamente disculpa disculpe disculpas perdón puedo podré aquí claro supuesto espero dudes veo
+    ninguna temo soy como sinto muito infelizmente desculpe desculpa posso consigo não aqui espero certeza dispiace spiace
+    purtroppo spiacente scusa riesco sono vedo alcuna nessuna ecco certo spero volentieri spijt helaas excuses ik geen kan hoop
+    laat natuurlijk zeker przepraszam przykro niestety mogę potrafię nie oto oczywiście jasne brak opis omlouvám bohužel
+    promiňte nemohu nemůžu ledsen tyvärr förlåt beklager beklagar desværre dessverre undskyld jag jeg här üzgünüm maalesef
+    dilerim kusura yapay işte elbette tabii lỗi tiếc tôi vâng đây maaf sayangnya saya berikut tentu semoga valitettavasti
+    pahoillani anteeksi sajnálom sajnos elnézést îmi păcate pot precisar quiser avisar hai fammi beschreibung descripción
+    descrição descrizione didascalia légende bildunterschrift beschrijving siehe sin sem oben igual idem
+    """
+)
+_TELLING = _ANYWHERE | _ELSEWHERE
+_STRAIGHT = (("’", "'"), ("“", '"'), ("”", '"'), ("…", "."), ("—", "."), ("–", "."), ("¿", "."), ("¡", "."))
+# One character for what a sentence may begin after, a space for other punctuation.
+_BEFORE_SENTENCES, _OTHER_MARKS = b'.!?:;\n("*_[{<', b",)`]}>~#"
+_PUNCTUATION = bytes.maketrans(_BEFORE_SENTENCES + _OTHER_MARKS, b"\1" * len(_BEFORE_SENTENCES) + b" " * len(_OTHER_MARKS))
+_OTHER_SCRIPT = re.compile("[\u0100-\u1fff\u2e80-\ud7ff\uf900-\ufdff\uff01-\uffef]")
+_FEW_WORDS = 3
 _BREAK = re.compile(r"(?<=[.!?…])[)\"'*_]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+")
 _ANY_BREAK = re.compile(r"[.!?…。！？\n—–]")
 _LABEL = re.compile(
-    r"(?:[\W_]*(?:final |short |image |alt )?(?:caption|description|response|answer|output|assistant|ai|image|picture|photo|cell|slot|text|bild|"
+    r"(?:[\W_]*(?:final |short |image |alt )?(?:caption|description|response|answer|output|assistant|ai|image|picture|photo|cell"
+    r"|slot|text|bild|"
     r"imagen|图片?|画像|描述|标题)(?:\s*#?\d+)?[\W_]*[:：])+[\W_]*"
 )
 _EDGE = " \t\n\"'“”„‘«»「」[](){}<>*_`#-–—~"
 _REPORTED = re.compile(r"(?!(?:i|we|error|warning|note|let me)\b)(?:\w\S*\s+){2,}\w\S*\s*[:：]\s.*", re.DOTALL)
 
 
-def plain_words(text: str) -> list[str]:
-    """The words between spaces and punctuation, in lower case."""
-    return text.lower().translate(_AS_SPACES).split()
+class Words(NamedTuple):
+    """A text in lower case, its words without punctuation, the different ones, and those that a sentence may begin with."""
+
+    low: str
+    plain: list[str]
+    stock: frozenset[str]
+    first: list[str]
 
 
-def may_speak(text: str, stock: frozenset[str]) -> bool:
-    """Whether a look at the sentences is due. stock: the different plain words of the text."""
+def words_of(text: str) -> Words:
+    low = text.lower()
+    bare = low
+    if not low.isascii():
+        for fancy, straight in _STRAIGHT:
+            bare = bare.replace(fancy, straight)
+    bare = bare.encode("utf-8", "replace").translate(_PUNCTUATION).decode()
+    plain = bare.replace("\1", " ").split()
+    first = [begin[0] for part in bare.split("\1") if (begin := part.split(None, 1))]
+    return Words(low, plain, frozenset(plain), first)
+
+
+def may_speak(words: Words) -> bool:
+    """Whether a look at the sentences is due."""
     return (
-        len(stock) <= _FEW_WORDS
-        or not _TELLING.isdisjoint(stock)
-        or (not text.isascii() and _OTHER_SCRIPT.search(text) is not None)
+        not _TELLING.isdisjoint(words.stock)
+        or not _FIRST.isdisjoint(words.first)
+        or len(words.stock) <= _FEW_WORDS
+        or (not words.low.isascii() and _OTHER_SCRIPT.search(words.low) is not None)
     )
 
 
-def spoken_sentences(text: str) -> list[str]:
-    """Lower case, straight apostrophes, without quotations, labels (`Caption:`) and markup around them; empty ones left out."""
-    plain = unquoted(text)
+def may_be_foreign(words: Words) -> bool:
+    """Whether patterns of other languages than English are worth a try."""
+    return not _ELSEWHERE.isdisjoint(words.stock) or (not words.low.isascii() and _OTHER_SCRIPT.search(words.low) is not None)
+
+
+def spoken_sentences(low: str) -> list[str]:
+    """Sentences of a text in lower case, without quotations, labels (`Caption:`) and markup around them; empty ones left out."""
+    plain = unquoted(low)
     parts = _BREAK.split(plain) if _ANY_BREAK.search(plain) else [plain]
     return [
         sentence
@@ -64,16 +124,18 @@ def spoken_sentences(text: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """Lower case, straight apostrophes; quotation marks around all of it are taken off, quotations within it are left out."""
-    plain = text.lower().replace("’", "'").replace("‘", "'").strip(_EDGE)
-    return QUOTED.sub('""', plain)
+    """With straight apostrophes; quotation marks around all of it are taken off, quotations within it are left out."""
+    plain = text.replace("’", "'").replace("‘", "'").strip(_EDGE)
+    if '"' in plain or "'" in plain or "`" in plain or not plain.isascii():
+        return QUOTED.sub('""', plain)
+    return plain
 
 
 def without_reported(sentences: list[str]) -> list[str]:
     """Without what follows the first colon after some words (`the sign reads: …`), to the end of the text."""
-    kept = []
+    kept: list[str] = []
     for sentence in sentences:
-        if match := _REPORTED.match(sentence):
+        if (":" in sentence or "：" in sentence) and (match := _REPORTED.match(sentence)):
             colon = re.search(r"[:：]\s", match[0])
             return [*kept, sentence[: colon.start()] if colon else sentence]
         kept.append(sentence)

@@ -18,8 +18,9 @@ _MOSTLY = 0.1
 def clean_text(text: str) -> tuple[str, str | None]:
     """The text as it is stored, and what is wrong with it if it is too damaged to be stored.
 
-    Entities are decoded once; controls, lone surrogates, replacement and invisible characters are removed; line ends become \\n. A
-    replacement character in or at a word stands for letters that are lost, so such a text is damaged, as is one of which a tenth is gone.
+    Entities are decoded once; controls, lone surrogates, replacement and invisible characters are removed; line ends become \\n.
+    A replacement character at a word stands for letters that are lost, so such a text is damaged, as is one of which a tenth is
+    gone.
     """
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)

@@ -20,13 +20,25 @@ from caption_assets.core.quality import judge
 DATA = Path(__file__).parent.parent / "data"
 HALVES = ("tuning", "sealed")
 OFF: dict[str, Any] = {
-    "min_chars": 0, "max_chars": 10**9, "language": None, "refusals": False, "repetition": False, "prompt_echo": False, "boilerplate": False,
+    "min_chars": 0,
+    "max_chars": 10**9,
+    "language": None,
+    "refusals": False,
+    "repetition": False,
+    "prompt_echo": False,
+    "boilerplate": False,
     "duplicate_captions": False,
-}  # fmt: skip
+}
 REASON_OF = {
-    "refusals": "refusal", "repetition": "repetition", "prompt_echo": "prompt_echo", "boilerplate": "boilerplate", "language": "wrong_language",
-    "duplicate_captions": "duplicate_caption", "min_chars": "too_short", "max_chars": "too_long",
-}  # fmt: skip
+    "refusals": "refusal",
+    "repetition": "repetition",
+    "prompt_echo": "prompt_echo",
+    "boilerplate": "boilerplate",
+    "language": "wrong_language",
+    "duplicate_captions": "duplicate_caption",
+    "min_chars": "too_short",
+    "max_chars": "too_long",
+}
 
 
 @dataclass
@@ -103,9 +115,8 @@ def main() -> None:
         start = time.process_time()
         for name, score in scores(half).items():
             bad, good = score.hits + score.misses, score.false_hits + score.passes
-            print(
-                f"{name:20} {half:8} {bad:5} {good:5} {score.misses:7} {score.false_hits:6} {score.precision:10.3f} {score.recall:7.3f}"
-            )
+            counts = f"{bad:5} {good:5} {score.misses:7} {score.false_hits:6}"
+            print(f"{name:20} {half:8} {counts} {score.precision:10.3f} {score.recall:7.3f}")
             if arguments.errors and half == "tuning":
                 for row in score.wrong:
                     print("   ", json.dumps(row, ensure_ascii=False)[:300])
