@@ -44,6 +44,7 @@ def scan_lines(stream: Stream, every: int) -> LineScan:
             last = int(buffer[size - 1])
     except BrokenStream:
         last = _LF
-    if starts and starts[-1] == at:
+    lines += last != _LF
+    if starts and lines <= every * len(starts):
         starts.pop()
-    return LineScan(lines + (last != _LF), starts, at)
+    return LineScan(lines, starts, at)

@@ -27,6 +27,8 @@ from caption_assets.core.tables import arrow_schema, open_parquet
 SCHEMA = arrow_schema(PLAN)
 SCANS = 8
 KEY_CHARS = 100
+ROWS_PER_BYTE = 8
+"""No parquet file of pictures or addresses has more; a footer that says so is damaged, and its shards would never end."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -157,6 +159,8 @@ def _parquet_pieces(objects: ObjectStore, file: File, size: int) -> list[Piece]:
     try:
         with open_parquet(objects, file.uri) as parquet:
             groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)]
+        if min(groups, default=0) < 0 or sum(groups) > ROWS_PER_BYTE * file.size:
+            raise ValueError("a footer that lies")
     except UNREADABLE:
         return [Piece(file, 0, None, 0, file.size)]
     pieces: list[Piece] = []

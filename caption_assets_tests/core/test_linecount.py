@@ -14,7 +14,7 @@ from caption_assets.core.sources.jsonl import lines
 
 def slowly(data: bytes, every: int) -> tuple[int, list[int]]:
     """Lines and the starts of every `every`-th one, byte by byte."""
-    starts = [0] + [n + 1 for n, byte in enumerate(data) if byte == 10 and n + 1 < len(data)] if data else []
+    starts = [0, *(n + 1 for n, byte in enumerate(data) if byte == 10 and n + 1 < len(data))] if data else []
     return len(starts), starts[every::every]
 
 

@@ -15,7 +15,7 @@ from caption_assets.core.sources.jsonl import read_jsonl
 from caption_assets.core.sources.listing import record_path
 from caption_assets.core.sources.names import safe_text
 from caption_assets.core.sources.parquet import read_rows
-from caption_assets.core.sources.rows import SCHEMA, Rows, Seen, Tally
+from caption_assets.core.sources.rows import SCHEMA, Rows, Seen, Tally, fault_place
 from caption_assets.core.sources.tar import read_tar
 from caption_assets.core.tables import RecordStream
 
@@ -52,7 +52,8 @@ def _file(objects: ObjectStore, spec: DatasetConfig, entry: PlanEntry, tally: Ta
         info = objects.head(entry.source_uri)
     except ObjectMissing as error:
         rows, uri = Rows(tally), safe_text(entry.source_uri)
-        rows.add(f"{path}#", None, uri, uri, 0, reason=error.reason, detail=safe_text(str(error)))
+        record_id, index = fault_place(path, entry.start)
+        rows.add(record_id, None, uri, uri, index, reason=error.reason, detail=safe_text(str(error)))
         yield rows.take()
         return
     if (info.etag, info.size) != (entry.etag, entry.size):

@@ -12,16 +12,17 @@ import pyarrow.parquet as pq
 
 from caption_assets.config import FieldsConfig
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry, PlanError
+from caption_assets.core.plans import PlanEntry
 from caption_assets.core.prompts import lookup
 from caption_assets.core.sources.jsonl import picture_uri
 from caption_assets.core.sources.names import safe_text
 from caption_assets.core.sources.rowjson import Row, plain_rows
-from caption_assets.core.sources.rows import Rows, Tally
+from caption_assets.core.sources.rows import Rows, Tally, fault_place
 from caption_assets.core.tables import open_parquet
 
 ROWS = 512
 PICTURES = 32
+DETAIL_CHARS = 500
 UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 """What the parquet library raises for damaged files."""
 
@@ -54,22 +55,35 @@ def picture_column(file: pq.ParquetFile, fields: FieldsConfig) -> PictureColumn:
 
 
 def read_rows(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, path: str, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """The rows of one planned range. What cannot be read is one more row, `{path}#`, and ends it. PlanError as for JSONL."""
+    """The rows of one planned range. Each row that cannot be read has its own fault; a file that cannot be opened, one in all."""
     rows = Rows(tally)
     uri = safe_text(entry.source_uri)
-    number = entry.start
     try:
-        with open_parquet(objects, entry.source_uri) as file:
-            column = picture_column(file, fields)
-            for number, row, embedded in _values(file, column, entry):
-                _add(rows, fields, column, f"{path}#{number}", number, uri, row, embedded)
+        file = open_parquet(objects, entry.source_uri)
+        column = picture_column(file, fields)
+        if entry.count is None:
+            raise ValueError("it says of itself what cannot be")
+    except UNREADABLE as error:
+        record_id, index = fault_place(path, entry.start)
+        detail = safe_text(f"{path}: not a parquet file that can be read: {error}")[:DETAIL_CHARS]
+        rows.add(record_id, None, uri, uri, index, reason="truncated_shard", detail=detail)
+        yield rows.take()
+        return
+    with file:
+        for group, first, last in _groups(file, entry.start, entry.start + entry.count):
+            number, why = max(first, entry.start), "fewer rows than the file says"
+            try:
+                for number, row, embedded in _values(file, column, group, first, entry.start, last):
+                    _add(rows, fields, column, f"{path}#{number}", number, uri, row, embedded)
+                    if rows.full:
+                        yield rows.take()
+            except UNREADABLE as error:
+                why = str(error)
+            for lost in range(number + 1, last + 1):
+                detail = safe_text(f"row {lost} cannot be read: {why}")[:DETAIL_CHARS]
+                rows.add(f"{path}#{lost}", None, None, uri, lost, reason="truncated_shard", detail=detail)
                 if rows.full:
                     yield rows.take()
-        if entry.count is not None and number - entry.start != entry.count:
-            raise PlanError(f"{uri}: {number - entry.start} rows from row {entry.start + 1} on; the plan has {entry.count}")
-    except UNREADABLE as error:
-        detail = safe_text(f"row {number + 1} and on cannot be read: {error}")[:500]
-        rows.add(f"{path}#", None, uri, uri, 0, reason="truncated_shard", detail=detail)
     yield rows.take()
 
 
@@ -82,22 +96,31 @@ def picture_bytes(file: pq.ParquetFile, column: PictureColumn, group: int) -> It
         yield from (None if value is None else bytes(value) for value in array.to_pylist())
 
 
-def _values(file: pq.ParquetFile, column: PictureColumn, entry: PlanEntry) -> Iterator[tuple[int, Row, bool]]:
-    """Each row of the range: its number from 1, its values, and whether its picture is in the file."""
-    end = entry.start + (entry.count if entry.count is not None else file.metadata.num_rows)
-    leaves = [path for i in range(len(file.schema)) if (path := file.schema.column(i).path) not in column.wide]
+def _groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The row groups that have rows of the range [start, end): number, first row, and the row after the last wanted one."""
     first = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
-        if first < end and first + rows > entry.start:
-            number = first
-            embedded = _embedded(file, column, group, rows)
-            for batch in _batches(file, group, leaves, rows):
-                for row, inside in zip(plain_rows(batch), embedded, strict=False):
-                    number += 1
-                    if entry.start < number <= end:
-                        yield number, row, inside
+        if first < end and first + rows > start:
+            yield group, first, min(first + rows, end)
         first += rows
+
+
+def _values(
+    file: pq.ParquetFile, column: PictureColumn, group: int, first: int, start: int, last: int
+) -> Iterator[tuple[int, Row, bool]]:
+    """Rows of one group behind `start` up to `last`: the number from 1, the values, and whether the picture is in the file."""
+    leaves = [path for i in range(len(file.schema)) if (path := file.schema.column(i).path) not in column.wide]
+    rows = file.metadata.row_group(group).num_rows
+    embedded = _embedded(file, column, group, rows)
+    number = first
+    for batch in _batches(file, group, leaves, rows):
+        for row, inside in zip(plain_rows(batch), embedded, strict=False):
+            number += 1
+            if number > last:
+                return
+            if number > start:
+                yield number, row, inside
 
 
 def _batches(file: pq.ParquetFile, group: int, leaves: list[str], rows: int) -> Iterator[pa.RecordBatch]:

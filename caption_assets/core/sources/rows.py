@@ -38,6 +38,11 @@ class Tally:
         }
 
 
+def fault_place(path: str, start: int) -> tuple[str, int]:
+    """record_id and source_index of the fault of a whole file, or of a part of one that begins after `start` lines or rows."""
+    return (f"{path}#", 0) if start == 0 else (f"{path}#{start + 1}", start + 1)
+
+
 class Rows:
     """Gathers rows by column. The caller takes a batch whenever `full`, and at the end."""
 

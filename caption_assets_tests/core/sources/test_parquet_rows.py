@@ -138,7 +138,7 @@ def test_texts_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
     assert [row["id"] for row in got.rows.values()] == ["caf\\udce9", "caf\\udce8"] and len(got.good) == 2
 
 
-def test_damage_in_the_middle_costs_the_rows_behind_it(tmp_path: Path) -> None:
+def test_damage_costs_the_rows_of_its_group_in_every_shard(tmp_path: Path) -> None:
     path = write_parquet(
         tmp_path / "in/a.parquet", [{"id": n, "text": "word " * 50 + str(n), "image": picture(n)} for n in range(40)], 10
     )
@@ -147,5 +147,6 @@ def test_damage_in_the_middle_costs_the_rows_behind_it(tmp_path: Path) -> None:
     start = column.dictionary_page_offset or column.data_page_offset
     data[start : start + 40] = bytes(40)
     path.write_bytes(data)
-    got = collect(tmp_path / "in", tmp_path / "store")
-    assert got.reasons == {"a.parquet#": "truncated_shard"} and len(got.good) == 20
+    got = collect(tmp_path / "in", tmp_path / "store", shard_size=25)
+    assert len(got.shards) == 2
+    assert got.reasons == {f"a.parquet#{n}": "truncated_shard" for n in range(21, 31)} and len(got.good) == 30
