@@ -5,8 +5,8 @@
     python -m caption_assets.demo.train OUT --minutes 60 --fresh              from random weights
 
 OUT becomes a folder as vLLM loads it (bf16) plus state.pt (fp32, for going on; not part of the package). Architecture, tokenizer
-and chat template are always those of the packaged folder. The bf16 weights are good enough to go on from: the loss is back after
-some minutes, since only the rounding and the auxiliary head are lost.
+and chat template are always those of the packaged folder. The bf16 weights are good enough to go on from:
+only the rounding and the auxiliary head are lost, and their answers are right from the first step.
 
 Plain training never learns shapes in a model this small. What made it work: patch filters that begin as a DCT and positions that
 begin as sines (`_good_beginning`), and an auxiliary loss by which every patch names its cell's shape, colour and background and
