@@ -79,7 +79,7 @@ class AnswerReader:
         """folders: of the output's chunks, of the shard and of those it replaces; used: the answers of outputs its text names."""
         replies, sent_at = self._replies(prompt.name, folders)
         texts = self._texts(prompt, used) if uses_record(prompt.text) else None
-        judging = _Judging(prompt.text, filters, texts)
+        judging = Judging(prompt.text, filters, texts)
         cells = Spill(self.scratch / f"{prompt.name}.cells.arrow", _CELLS)
         judged: list[pa.Table] = []
         places = self._places(replies, prompt.text, texts)
@@ -173,7 +173,7 @@ def _narrow(rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: In
 
 
 @dataclass(frozen=True)
-class _Judging:
+class Judging:
     """Parses and judges the replies of one output. texts: rendered prompts by n, None where all records have `text`."""
 
     text: str

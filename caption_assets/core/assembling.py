@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from caption_assets.core.mergerows import beside
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import ROW_GROUP_ROWS, TableHandle, arrow_schema, arrow_type
 
+Bools = npt.NDArray[np.bool_]
 SAMPLES = 4
 _PLACE = ["record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length"]
 _MANIFEST = [*_PLACE, "id", "record_json", "reason", "detail"]
@@ -40,6 +42,8 @@ _MAPPING = [
 _INFO = {column.name: {"captioned_at": "sent_at"}.get(column.name, column.name) for column in INFO_FIELDS}
 _INFO_TYPE = arrow_type("info")
 _FEW_VALUES = ("format", "source_uri", "reason", "detail", "retryable")
+_STATISTICS = ["record_id", "source_uri", "source_index", "width", "height", "file_bytes", "reason"]
+"""Columns by whose bounds a reader may skip row groups; for long texts they cost more than they are worth."""
 _FEW_INFO = ("recipe", "model", "revision", "finish_reason", "endpoint", "run_id", "attempt")
 
 
@@ -121,13 +125,9 @@ class Assembly:
         with _Writer(merged_path, merged_schema, few) as merged, _Writer(failed_path, failed_schema, few) as failed:
             for rows, shown in beside(self.objects, self.manifest, self.mapping, _MANIFEST, _MAPPING):
                 outputs = self._outputs(rows, shown, tally)
-                captioned = pa.array(np.logical_or.reduce([pc.is_valid(o.text).to_numpy() for o in outputs.values()]))
-                columns = _merged(rows, shown, outputs)
-                merged.write(pa.table([columns[c] for c in merged_schema.names], schema=merged_schema).filter(captioned))
-                columns = _failed(rows, outputs[names[0]])
-                failed.write(
-                    pa.table([columns[c] for c in failed_schema.names], schema=failed_schema).filter(pc.invert(captioned))
-                )
+                captioned = np.logical_or.reduce([pc.is_valid(output.text).to_numpy() for output in outputs.values()])
+                merged.write(_merged(rows, shown, outputs), captioned)
+                failed.write(_failed(rows, outputs[names[0]]), ~captioned)
                 self._count(tally, rows, shown, outputs, captioned)
             summary = {**tally.counts(), "reasons": {reason: count for reason, (count, _) in tally.reasons.items()}}
             for writer in (merged, failed):
@@ -155,12 +155,10 @@ class Assembly:
             found[prompt.name] = _Output(text, reason, detail, _info(answers, cells["request"]), attempts)
         return found
 
-    def _count(
-        self, tally: Tally, rows: pa.Table, shown: pa.Table, outputs: Mapping[str, _Output], captioned: pa.BooleanArray
-    ) -> None:
+    def _count(self, tally: Tally, rows: pa.Table, shown: pa.Table, outputs: Mapping[str, _Output], captioned: Bools) -> None:
         start = tally.records
         tally.records += rows.num_rows
-        tally.captioned += pc.sum(captioned, min_count=0).as_py()
+        tally.captioned += int(captioned.sum())
         tally.duplicates += rows.num_rows - shown["duplicate_of"].null_count
         for name, output in outputs.items():
             tally.valid[name] += len(output.text) - output.text.null_count
@@ -209,11 +207,17 @@ class _Writer:
     def __init__(self, path: Path, schema: pa.Schema, few_values: Sequence[str]) -> None:
         self.metadata: Mapping[str, str] = {}
         self._schema = schema
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=list(few_values))
+        self._writer = pq.ParquetWriter(
+            path, schema, compression="zstd", use_dictionary=list(few_values), write_statistics=_STATISTICS
+        )
         self._waiting = schema.empty_table()
 
-    def write(self, rows: pa.Table) -> None:
-        self._waiting = pa.concat_tables([self._waiting, rows])
+    def write(self, columns: Mapping[str, Any], wanted: Bools) -> None:
+        """Adds the wanted rows."""
+        if not wanted.any():
+            return
+        rows = pa.table([columns[name] for name in self._schema.names], schema=self._schema)
+        self._waiting = pa.concat_tables([self._waiting, rows if wanted.all() else rows.filter(pa.array(wanted))])
         while self._waiting.num_rows >= ROW_GROUP_ROWS:
             self._writer.write_table(self._waiting.slice(0, ROW_GROUP_ROWS), row_group_size=ROW_GROUP_ROWS)
             self._waiting = self._waiting.slice(ROW_GROUP_ROWS)

@@ -53,8 +53,10 @@ def beside(
                 f"{mapping.uri} is not the mapping of {manifest.uri}: they differ within the records {start + 1} to "
                 f"{start + rows.num_rows}; materialize concat_grids again"
             )
-        place = pc.subtract(pc.cumulative_sum(pc.cast(readable, pa.int64())), 1)
-        yield rows, found.take(pc.if_else(readable, place, None))
+        if len(ids) < rows.num_rows:
+            place = pc.subtract(pc.cumulative_sum(pc.cast(readable, pa.int64())), 1)
+            found = found.take(pc.if_else(readable, place, None))
+        yield rows, found
         start += rows.num_rows
     if shown.next(1).num_rows:
         raise Mismatch(f"{mapping.uri} has more records than {manifest.uri}: materialize concat_grids again")

@@ -15,7 +15,9 @@ from caption_assets.core.faults import Fault
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-WRITE_BYTES = 1 << 20
+WRITE_BYTES, PIECES = 1 << 20, 800
+"""What is gathered for one write; the system takes 1,024 pieces at most."""
+_ZEROS = bytes(BLOCK)
 _FIELDS = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" + b"00000000000\0" + b"%s 0"
 _TAIL = b"ustar  \0".ljust(BLOCK - 257, b"\0")
 _TAIL_SUM = sum(_TAIL)
@@ -93,34 +95,46 @@ def write_tar(path: Path, name: str, samples: Iterable[Sample], contents: Conten
     left_out: list[str] = []
     pieces: list[bytes] = []
     size = 0
-    with open(path, "wb") as file:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
-        def flush() -> None:
-            nonlocal written, size
-            block = b"".join(pieces)
-            file.write(block)
-            digest.update(block)
-            written, size = written + size, 0
-            pieces.clear()
+    def flush() -> None:
+        nonlocal written, size
+        for piece in pieces:
+            digest.update(piece)
+        _write_all(file, pieces, size)
+        written, size = written + size, 0
+        pieces.clear()
 
+    try:
         for sample, found in _resolved(samples, contents):
             first, last, taken = first or sample.key, sample.key, taken + 1
-            faults = [data for data in found if isinstance(data, Fault)]
-            if faults:
-                left_out.append(f"{sample.key}: {faults[0].reason}: {faults[0].detail}")
+            fault = next((data for data in found if isinstance(data, Fault)), None)
+            if fault is not None:
+                left_out.append(f"{sample.key}: {fault.reason}: {fault.detail}")
                 continue
             records += 1
             for extension, data in zip(sample.files, found, strict=True):
                 assert isinstance(data, bytes)
-                member = (header(f"{sample.key}.{extension}", len(data)), data, bytes(-len(data) % BLOCK))
-                pieces += member
-                size += sum(map(len, member))
-            if size >= WRITE_BYTES:
-                flush()
+                padding = -len(data) % BLOCK
+                head = header(f"{sample.key}.{extension}", len(data))
+                pieces += (head, data, _ZEROS[:padding])
+                size += len(head) + len(data) + padding
+                if size >= WRITE_BYTES or len(pieces) > PIECES:
+                    flush()
         pieces.append(END)
         size += len(END)
         flush()
+    finally:
+        os.close(file)
     return TarReport(name, records, taken, written, digest.hexdigest(), first, last, left_out)
+
+
+def _write_all(file: int, pieces: list[bytes], size: int) -> None:
+    done = os.writev(file, pieces)
+    if done < size:
+        rest = memoryview(b"".join(pieces))[done:]
+        while rest:
+            rest = rest[os.write(file, rest) :]
 
 
 def read_parts(parts: Iterable[FilePart]) -> Iterator[bytes | Fault]:
