@@ -141,6 +141,7 @@ class Inspector:
         self._court.hear(endpoint.url, canary.form, read_canary(canary, outcome.reply))
         for other in self.endpoints:  # what was heard may show others in another light
             if other is not endpoint and other.state is State.UP and not other.checking and self.doubts(other):
+                other.suspect = True
                 self.begin(other)
         return self._court.reproach(endpoint.url, canary.form)
 

@@ -63,7 +63,7 @@ class Tender:
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
         elif endpoint.state is State.UP:
-            endpoint.suspect = self._stalled(endpoint)
+            endpoint.suspect = self._stalled(endpoint) or self._inspector.doubts(endpoint)
             if endpoint.suspect or endpoint.canary_due:
                 self._inspector.begin(endpoint)
 

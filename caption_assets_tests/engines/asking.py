@@ -14,9 +14,10 @@ from PIL import Image
 from caption_assets.config import EngineConfig
 from caption_assets.engines.backends import RunningEndpoints
 from caption_assets.engines.base import ChatReply, ChatRequest
+from caption_assets.engines.canaries import COLOURS
 from caption_assets.engines.endpoint import Pace
 from caption_assets.engines.fleet import FleetEngine, FleetSession
-from caption_assets_tests.stubs.answers import shade_in
+from caption_assets_tests.stubs.answers import nearest, shade_in
 
 Rgb = tuple[int, int, int]
 
@@ -50,7 +51,7 @@ class Shard:
         self.asked = 0
         for number in range(count):
             name = f"request-{number}"
-            self.shades[name] = [tuple(rng.randrange(256) for _ in range(3)) for _ in range(4 if grid else 1)]  # type: ignore[misc]
+            self.shades[name] = [_shade(rng) for _ in range(4 if grid else 1)]
             self.requests[name] = (grid_request if grid else single_request)(name, self.shades[name])
 
     async def through(self, session: FleetSession, workers: int = 16) -> None:
@@ -97,6 +98,14 @@ class Shard:
             shade is not None and max(abs(a - b) for a, b in zip(shade, wanted, strict=True)) < 3
             for shade, wanted in zip(found, self.shades[name], strict=True)
         )
+
+
+def _shade(rng: random.Random) -> Rgb:
+    """Of a colour that no canary has, so that a swapped answer to a canary is never right by chance."""
+    while True:
+        shade = rng.randrange(256), rng.randrange(256), rng.randrange(256)
+        if nearest(shade) not in COLOURS:
+            return shade
 
 
 def single_request(name: str, shades: Sequence[Rgb] = ((200, 30, 30),), **sampling: object) -> ChatRequest:

@@ -51,7 +51,8 @@ def test_six_endpoints_of_which_two_are_sound(stubs, grid):
     assert not shard.wrong
     assert set(figures["quarantined"].split(", ")) == {servers[3].url, servers[4].url}
     kind = "grid" if grid else "single"
-    assert not any(server.counts() for server in (servers[0], servers[3], servers[4]))  # nothing real was sent there
+    assert not servers[0].counts()
+    assert sum(server.counts()[kind] for server in servers[3:5]) <= 32  # until the first sound one has shown how it is done
     assert sum(server.counts()[kind] for server in servers[5:]) >= 0.7 * len(shard.requests)
     assert sum(server.counts(answered_only=True)[kind] for server in servers) == shard.asked
     assert figures["canary_requests"] == sum(server.counts(canary=True)[kind] for server in servers)
