@@ -16,7 +16,7 @@ from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import PLAN
 from caption_assets.core.layout import SHARD_KEY
 from caption_assets.core.linecount import scan_lines
-from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.objectstore import NotAFile, ObjectMissing, ObjectStore
 from caption_assets.core.plans import Plan
 from caption_assets.core.sources.decompression import Stream, UnsupportedCompression
 from caption_assets.core.sources.listing import record_path
@@ -138,11 +138,12 @@ def packed(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def _jsonl_pieces(objects: ObjectStore, file: File, size: int) -> list[Piece]:
-    """A plain catalog by byte ranges; a packed one, which cannot be entered in its middle, by line numbers."""
+    """A plain catalog by byte ranges; a packed one, which cannot be entered in its middle, by line numbers. One that cannot be
+    read, or was listed and is gone, is one piece, so that its shard says so."""
     try:
         with Stream(objects.open(file.uri)) as stream:
             scan, plain = scan_lines(stream, size), stream.plain
-    except UnsupportedCompression:
+    except (UnsupportedCompression, ObjectMissing, NotAFile):
         return [Piece(file, 0, None, 0, file.size)]
     starts = [0, *scan.starts]
     counts = [size] * len(scan.starts) + [scan.lines - size * len(scan.starts)]
@@ -161,7 +162,7 @@ def _parquet_pieces(objects: ObjectStore, file: File, size: int) -> list[Piece]:
             groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)]
         if min(groups, default=0) < 0 or sum(groups) > ROWS_PER_BYTE * file.size:
             raise ValueError("a footer that lies")
-    except UNREADABLE:
+    except (*UNREADABLE, ObjectMissing, NotAFile):
         return [Piece(file, 0, None, 0, file.size)]
     pieces: list[Piece] = []
     start = first = count = 0

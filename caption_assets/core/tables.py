@@ -82,7 +82,7 @@ def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.Par
     buffer_size: bytes of a column that are read at once; 0 reads a row group's whole column, which is best for small values.
     """
     if "://" not in uri:
-        objects.head(uri)
+        objects.open(uri).close()  # says what is missing, and that a named pipe is no file
         return pq.ParquetFile(uri, memory_map=False, buffer_size=buffer_size)
     from caption_assets.core.ranged import RangedFile
 

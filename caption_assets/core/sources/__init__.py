@@ -8,7 +8,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from caption_assets.config import DatasetConfig
-from caption_assets.core.objectstore import ObjectMissing, ObjectStore
+from caption_assets.core.objectstore import NotAFile, ObjectMissing, ObjectStore
 from caption_assets.core.plans import PlanEntry, SourceChanged
 from caption_assets.core.sources.images import read_images
 from caption_assets.core.sources.jsonl import read_jsonl
@@ -46,21 +46,20 @@ def _batches(objects: ObjectStore, spec: DatasetConfig, entries: Iterable[PlanEn
 
 
 def _file(objects: ObjectStore, spec: DatasetConfig, entry: PlanEntry, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """The rows of one tar, or of one part of a catalog. A file that is gone is one record with that fault."""
+    """The rows of one tar, or of one part of a catalog. One that is gone, or is no file, is one record with that fault."""
     path = safe_text(record_path(spec, entry.source_uri))
     try:
         info = objects.head(entry.source_uri)
-    except ObjectMissing as error:
+        if (info.etag, info.size) != (entry.etag, entry.size):
+            raise SourceChanged(spec.name, entry.source_uri, f"has changed (now {info.size} bytes, etag {info.etag})")
+        if entry.kind == "webdataset":
+            yield from read_tar(objects, entry, path, tally)
+        elif entry.kind == "jsonl":
+            yield from read_jsonl(objects, spec.fields, entry, path, tally)
+        else:
+            yield from read_rows(objects, spec.fields, entry, path, tally)
+    except (ObjectMissing, NotAFile) as error:
         rows, uri = Rows(tally), safe_text(entry.source_uri)
         record_id, index = fault_place(path, entry.start)
         rows.add(record_id, None, uri, uri, index, reason=error.reason, detail=safe_text(str(error)))
         yield rows.take()
-        return
-    if (info.etag, info.size) != (entry.etag, entry.size):
-        raise SourceChanged(spec.name, entry.source_uri, f"has changed (now {info.size} bytes, etag {info.etag})")
-    if entry.kind == "webdataset":
-        yield from read_tar(objects, entry, path, tally)
-    elif entry.kind == "jsonl":
-        yield from read_jsonl(objects, spec.fields, entry, path, tally)
-    else:
-        yield from read_rows(objects, spec.fields, entry, path, tally)

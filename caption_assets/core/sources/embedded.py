@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 from caption_assets.config import FieldsConfig
 from caption_assets.core.faults import Fault
 from caption_assets.core.objectstore import ObjectError, ObjectStore
-from caption_assets.core.sources.parquet import UNREADABLE, PictureColumn, picture_bytes, picture_column
+from caption_assets.core.sources.parquet import BUFFER, UNREADABLE, PictureColumn, picture_bytes, picture_column
 from caption_assets.core.tables import open_parquet
-
-BUFFER = 4 << 20
 
 
 class Embedded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +37,7 @@ def read_jsonl(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, pat
         return
     with stream:
         skipped = 0 if stream.plain else entry.start
-        wanted = entry.count or 0
+        wanted = sys.maxsize if entry.count is None else entry.count
         number = entry.start
         found = lines(stream)
         try:
@@ -51,7 +52,7 @@ def read_jsonl(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, pat
                     yield rows.take()
         except BrokenStream as error:
             rows.add(f"{path}#", None, uri, uri, 0, reason="truncated_shard", detail=f"after line {number}: {error}")
-    if number - entry.start != wanted:
+    if entry.count is not None and number - entry.start != wanted:
         raise PlanError(f"{entry.source_uri}: {number - entry.start} lines from line {entry.start + 1} on; the plan has {wanted}")
     yield rows.take()
 

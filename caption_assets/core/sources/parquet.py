@@ -22,6 +22,8 @@ from caption_assets.core.tables import open_parquet
 
 ROWS = 512
 PICTURES = 32
+BUFFER = 4 << 20
+"""Bytes of a column in memory at once: a row group's pictures may be gigabytes."""
 DETAIL_CHARS = 500
 UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 """What the parquet library raises for damaged files."""
@@ -59,7 +61,7 @@ def read_rows(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, path
     rows = Rows(tally)
     uri = safe_text(entry.source_uri)
     try:
-        file = open_parquet(objects, entry.source_uri)
+        file = open_parquet(objects, entry.source_uri, BUFFER)
         column = picture_column(file, fields)
         if entry.count is None:
             raise ValueError("it says of itself what cannot be")

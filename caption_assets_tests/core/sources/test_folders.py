@@ -151,6 +151,15 @@ def test_what_is_no_file_is_a_record_with_a_reason(tmp_path: Path) -> None:
     assert got.reasons["lost.jpg"] == "object_missing"
 
 
+@pytest.mark.parametrize("name", ["t.tar", "a.parquet"])
+def test_tars_and_catalogs_that_are_no_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / name)
+    (tmp_path / "in" / f"lost.{name}").symlink_to("nowhere")
+    got = collect(tmp_path / "in", tmp_path / "store")
+    assert got.reasons == {f"{name}#": "not_a_file", f"lost.{name}#": "object_missing"}
+
+
 def test_a_picture_that_went_is_missing_and_one_that_changed_stops_the_shard(tmp_path: Path) -> None:
     write(tmp_path / "in", {f"{n}.jpg": J[n] for n in range(4)})
     got = collect(tmp_path / "in", tmp_path / "store")
