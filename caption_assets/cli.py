@@ -12,7 +12,7 @@ import click
 
 from caption_assets import __version__
 from caption_assets.commands.workplace import INTERRUPTED, USAGE, UsageError, workplace
-from caption_assets.config import ConfigError
+from caption_assets.config import EXPORT_FORMATS, ConfigError
 
 EXAMPLES = """
 \b
@@ -118,6 +118,38 @@ def clean(config: str | None, dry_run: bool) -> int:
 
     with workplace(config) as place:
         return command(place, dry_run)
+
+
+@cli.command()
+@click.argument("dataset")
+@click.option("--format", "format_", type=click.Choice(EXPORT_FORMATS), help="What the next tool opens.")
+@click.option("--to", metavar="DIR", required=True, help="A local folder or s3://bucket/prefix.")
+@click.option("--output", help="This output only.")
+@click.option("--recipe", help="Only what was said under this recipe.")
+@click.option("--without-reason", multiple=True, metavar="R", help="No record that has this reason for any output; * for any.")
+@click.option("--min-chars", type=int, default=0, help="Shortest text.")
+@click.option("--min-side", type=int, default=0, help="Pixels of the shorter side.")
+@click.option("--unique", is_flag=True, help="No second record of the same picture.")
+@click.option("--csv-safe", is_flag=True, help="Texts that a spreadsheet would take for a formula begin with an apostrophe.")
+@click.option("--pictures", is_flag=True, help="txt and json: beside copies of the pictures, not in a mirror of their folders.")
+@click.option("--verify", is_flag=True, help="Read the export in DIR back and compare it with what was written.")
+@click.pass_obj
+def export(
+    config: str | None, dataset: str, format_: str | None, to: str, verify: bool, csv_safe: bool, pictures: bool, **chosen: Any
+) -> int:
+    """Write the captions of a dataset as another format; again to bring new shards."""
+    from caption_assets.commands.export import export as command
+    from caption_assets.commands.export import verify as check
+    from caption_assets.core.exports.job import Options
+    from caption_assets.core.exports.selection import Selection
+
+    with workplace(config) as place:
+        if verify:
+            return check(place, to)
+        if format_ is None:
+            raise UsageError(f"--format is missing; there are {', '.join(EXPORT_FORMATS)}")
+        selection = Selection(without_reasons=chosen.pop("without_reason"), **chosen)
+        return command(place, dataset, format_, to, selection, Options(csv_safe=csv_safe, pictures=pictures))
 
 
 @cli.group()

@@ -17,6 +17,8 @@ def dataset_jobs(ds: Dataset) -> list[Any]:
         _job(ds, "prepare_shard", PREPARE_ASSETS, "Manifest and grids of a shard; needs no GPU."),
         _job(ds, "caption_shard", SHARD_ASSETS, "A shard from its manifest to merged and failed; what is up to date is kept."),
         _job(ds, "caption_index", ("caption_index",), "Brings captions.duckdb up to date."),
+        _job(ds, "report", ("report",), "Writes the report's pages for what changed since the last one."),
+        *(_job(ds, f"export_{f}", (f"export_{f}",), f"Exports a merged shard as {f}.") for f in ds.spec.exports),
         checks_job(ds),
         recaption_out_of_date(ds),
     ]

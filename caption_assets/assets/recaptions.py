@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from caption_assets.assets.shard_run import ENGINE_RETRY, ShardRun, caption_round
+from caption_assets.assets.shard_run import ShardRun, caption_round
 from caption_assets.core.columns import CAPTIONS
 from caption_assets.partitions import GPU_POOL, Dataset, column_schema
 from caption_assets.resources.engine import CaptionEngine
@@ -21,7 +21,6 @@ def recaptions(ds: Dataset) -> dg.AssetsDefinition:
         pool=GPU_POOL,
         kinds={"vllm", "parquet"},
         code_version=ds.code_version,
-        retry_policy=ENGINE_RETRY,
         metadata=column_schema(CAPTIONS),
         op_tags=ds.resource_tags("captions"),
     )

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from caption_assets.core.rounds import Stage
     from caption_assets.core.tables import TableHandle
 
-ENGINE_RETRY = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+RETRIES = 2
+RETRY_AFTER_S = 15.0
+"""Doubled at each retry. Not a RetryPolicy: that would retry an interrupt, too, and Ctrl-C would end nothing."""
 BACKFILL_TAG = "dagster/backfill"
 REASON_TAG = "caption_assets/retry_reasons"
 HELD_BY = "lease_held_by"
@@ -97,6 +99,21 @@ class ShardRun:
         return self.ds.key(asset) in self.context.job_def.asset_layer.selected_asset_keys
 
 
+@contextmanager
+def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """An outage of the engine or of a store fails the step and is retried by Dagster; what was answered until then is stored."""
+    from caption_assets.core.captioning import EngineDown, SourceDown
+    from caption_assets.core.objectstore import ObjectError
+
+    try:
+        yield
+    except (EngineDown, SourceDown, ObjectError) as error:
+        if context.retry_number >= RETRIES:
+            raise
+        context.log.warning(f"{error}; asking again")
+        raise dg.RetryRequested(RETRIES, RETRY_AFTER_S * 2**context.retry_number) from error
+
+
 def reusable(objects: ObjectStore, uri: str, version: str) -> TableHandle | None:
     """The table that lies there, when it was made from the same things; so that a run does no more than it must."""
     from caption_assets.core import tables
@@ -139,7 +156,7 @@ def caption_round(
         manifest=manifest,
         mapping=mapping,
     )
-    with shard.lease():
+    with shard.lease(), _retried(context):
         summary = caption_shard(
             job,
             engine.open(ds.engine),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from caption_assets.commands import terminal
+from caption_assets.commands.interrupts import watched
 from caption_assets.commands.workplace import BUSY, DONE, FAILED, INTERRUPTED, UsageError, Workplace, choose_shards
 
 if TYPE_CHECKING:
@@ -102,11 +103,11 @@ def _run_shards(
     print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}")
     started = time.monotonic()
     for number, (shard, needs) in enumerate(todo, 1):
-        with terminal.shard_progress(f"{ds.name}/{shard}"):
+        with terminal.shard_progress(f"{ds.name}/{shard}"), watched() as interrupts:
             run_id, success = runner.run(ds, "caption_shard", needs, shard, tags)
+            outcome.interrupted = interrupts.seen
         end = terminal.how_it_ended(place.instance, run_id, success)
-        if end == "interrupted":
-            outcome.interrupted = True
+        if outcome.interrupted:
             print("interrupted; `caption-assets run` goes on where this stopped")
             return None
         if end == "done":

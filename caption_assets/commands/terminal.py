@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from caption_assets.partitions import Dataset
 
-INTERRUPTED_ERRORS = ("DagsterExecutionInterruptedError", "KeyboardInterrupt")
-
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A plain table; the same on a terminal and in a file."""
@@ -69,18 +67,13 @@ def _merged(ds: Dataset, shard: str) -> dg.AssetRecordsFilter:
 
 
 def how_it_ended(instance: dg.DagsterInstance, run_id: str, success: bool) -> str:
-    """done, failed, busy (another run holds the shard) or interrupted.
-
-    execute_run swallows Ctrl-C and SIGTERM: only the run's events say that it was one."""
+    """done, failed, or busy: another run holds the shard."""
     from caption_assets.assets.shard_run import HELD_BY
 
     if success:
         return "done"
     for failed in step_failures(instance, run_id):
-        error, said = failed.error, failed.user_failure_data
-        names = {error.cls_name, error.cause.cls_name if error.cause else None} if error else set()
-        if names.intersection(INTERRUPTED_ERRORS):
-            return "interrupted"
+        said = failed.user_failure_data
         if said is not None and HELD_BY in (said.metadata or {}):
             return "busy"
     return "failed"
