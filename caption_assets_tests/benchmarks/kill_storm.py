@@ -33,8 +33,8 @@ LOG_BYTES = 330
 
 @dataclass
 class Storm:
-    """One storm over one collection. latency: seconds a reply takes, least and most; a kill comes after `every` seconds or
-    half of `spread` requests, about."""
+    """One storm over one collection. latency: seconds a reply takes, least and most; a kill comes after about `every` seconds,
+    or sooner, after so many requests that all kills find something to kill."""
 
     root: Path
     pictures: int
@@ -43,7 +43,6 @@ class Storm:
     single: bool
     latency: tuple[float, float] = (0.05, 0.5)
     every: float = 20.0
-    spread: int = 2000
     seed: int = 0
     killed: Counter[str] = field(default_factory=Counter)
 
@@ -98,7 +97,7 @@ class Storm:
         """When to kill next: after a random time, or a random number of further requests if these come first."""
         at = time.monotonic() + self.random.uniform(0.1, 2 * self.every)
         log = self.root / "asked.jsonl"
-        size = (log.stat().st_size if log.exists() else 0) + self.random.uniform(0, self.spread) * LOG_BYTES
+        size = (log.stat().st_size if log.exists() else 0) + self.random.uniform(0, 1.6) * self.least / self.kills * LOG_BYTES
         return lambda: time.monotonic() > at or (log.exists() and log.stat().st_size > size)
 
     def _kill(self, processes: dict[str, list[int]]) -> None:
@@ -119,6 +118,11 @@ class Storm:
                 found.append(int(entry.name))
         return found
 
+    @property
+    def least(self) -> int:
+        """Requests that all pictures take when nothing goes wrong."""
+        return self.pictures if self.single else self.shards * -(-(self.pictures // self.shards) // 4)
+
     def figures(self) -> dict[str, int]:
         """What came of it, counted from the files and from the server's log."""
         ids, wrong, failed = Counter[str](), 0, 0
@@ -131,7 +135,6 @@ class Storm:
             failed += pq.read_metadata(path).num_rows
         asked = [json.loads(line) for line in (self.root / "asked.jsonl").read_text().splitlines() if line.endswith("}")]
         real = [entry for entry in asked if not entry["canary"]]
-        least = self.pictures if self.single else self.shards * -(-(self.pictures // self.shards) // 4)
         return {
             "kills": sum(self.killed.values()),
             **{f"of the {victim}": count for victim, count in sorted(self.killed.items())},
@@ -142,8 +145,8 @@ class Storm:
             "wrong captions": wrong,
             "failed": failed,
             "requests": len(real),
-            "least requests": least,
-            "paid again": len(real) - least,
+            "least requests": self.least,
+            "paid again": len(real) - self.least,
             "allowed": sum(self.killed.values()) * (CONCURRENCY + WINDOW),
             "canaries": len(asked) - len(real),
         }
