@@ -203,15 +203,14 @@ class _Tar:
 
 
 def _texts_of(picture: Member, pictures: list[tuple[Member, int, str]], texts: list[Text]) -> Iterator[tuple[str, str]]:
-    """Field names and JSON of the sidecars of one of a sample's pictures: those with its own stem, and those with none's."""
+    """Field names and JSON of the sidecars of one of a sample's pictures: those named after it, and those after none."""
     if len(pictures) == 1 and not any("." in name for _, name, _, _ in texts):
         yield from ((name, text) for _, name, text, _ in texts)
         return
-    own = stem(picture.name)
-    stems = {stem(member.name) for member, _, _ in pictures}
+    everyones = {name for member, _, _ in pictures for name in (member.name, stem(member.name))}
     for member, name, text, _ in texts:
-        other = stem(member.name)
-        if other == own:
+        owner = stem(member.name)
+        if owner in (picture.name, stem(picture.name)):
             yield name.rpartition(".")[2], text
-        elif other not in stems:
+        elif owner not in everyones:
             yield name, text

@@ -77,10 +77,12 @@ def test_several_pictures_of_a_sample_are_records_that_share_its_texts(tmp_path:
         ("a.json", b'{"n": 1}'),
         ("a.left.txt", b"only left"),
         ("b.jpg", J[2]),
+        ("b.jpg.txt", b"of b"),
     )
     assert [row["id"] for row in got.rows.values()] == ["a", "a", "b"]
     assert got.record("t.tar#a.left.jpg") == {"__key__": "a", "json": {"n": 1}, "txt": "only left"}
     assert got.record("t.tar#a.right.png") == {"__key__": "a", "json": {"n": 1}}
+    assert got.record("t.tar#b.jpg") == {"__key__": "b", "txt": "of b"}
     assert got.summary["equal_ids"] == 0
 
 
