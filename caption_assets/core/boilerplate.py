@@ -252,6 +252,8 @@ def find_boilerplate(words: Words, sentences: list[str], foreign: bool = True) -
     low, plain = words.low, words.plain
     if len(low) < 200 and (foreign or len(plain) < 7 or plain[-1] in _NOTHING_ELSE) and _is_empty(words, foreign):
         return low[:120]
+    if not sentences:
+        return None
     about, remarks = not _CORE.isdisjoint(words.stock), not _REMARKS.isdisjoint(words.stock)
     for sentence in sentences:
         own = _CONNECTOR.sub("", sentence, count=1)

@@ -70,6 +70,7 @@ _FIRST_OF_ORDERS = word_set(
 _ANY_TASK = word_set(
     "describe caption look examine summarize summarise answer respond reply return write provide generate give create user system"
 )
+_GRID_WORDS = word_set("cell cells cell's numbered")
 _MARKS = " \"'*_`“«[("
 _ROLE = re.compile(r"[\W_]*(?:(?:user|system|assistant|human|prompt|instruction|question|task)\s*:|<image>)[\W_]*", re.IGNORECASE)
 _TASK_WORDS = re.compile(
@@ -97,9 +98,9 @@ def may_echo(words: Words, prompt: str) -> bool:
     return (
         low.lstrip(_MARKS)[:12] in asked
         or (beginning != "" and beginning in low)
-        or not orders.isdisjoint(words.plain[:8])
-        or not orders.isdisjoint(words.first)
+        or (not orders.isdisjoint(words.stock) and not orders.isdisjoint((*words.plain[:8], *words.first())))
         or not _ANY_TASK.isdisjoint(words.plain[:2])
+        or not _GRID_WORDS.isdisjoint(words.stock)
     )
 
 

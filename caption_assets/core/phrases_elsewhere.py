@@ -40,7 +40,8 @@ _LATIN = (
         r"|aucune image|(?:cette|l')? ?image (?:ne peut|n'a pas|enfreint|viole)",
     ),
     _Language(  # Spanish
-        r"lo siento|lamento|lamentablemente|desafortunadamente|disculp\w+|mis disculpas|perdón|perdona|perdone|me disculpo"
+        r"(?:lo )?siento|(?:lo )?lamento|lamentablemente|desafortunadamente|disculp\w+|mis disculpas|perdona?|perdone"
+        r"|perdón|me disculpo"
         r"|por desgracia|me temo que",
         r"\bno (?:puedo|me es|soy|estoy|tengo|es posible|dispongo|se puede|podré|hay|veo)|\b(?:infringe|viola|incumple)",
         r"\bno (?:puedo|me es|soy capaz|tengo (?:la|acceso|permi|forma)|estoy (?:autoriz|en condic|program|dise)\w*|podré|debo"

@@ -77,12 +77,16 @@ _REPORTED = re.compile(r"(?!(?:i|we|error|warning|note|let me)\b)(?:\w\S*\s+){2,
 
 
 class Words(NamedTuple):
-    """A text in lower case, its words without punctuation, the different ones, and those that a sentence may begin with."""
+    """A text in lower case, its words, the different ones; marked: without punctuation, a mark where a sentence may begin."""
 
     low: str
     plain: list[str]
     stock: frozenset[str]
-    first: list[str]
+    marked: str
+
+    def first(self) -> list[str]:
+        """Words that a sentence may begin with."""
+        return [begin[0] for part in self.marked.split("\1") if (begin := part.split(None, 1))]
 
 
 def words_of(text: str) -> Words:
@@ -93,15 +97,14 @@ def words_of(text: str) -> Words:
             bare = bare.replace(fancy, straight)
     bare = bare.encode("utf-8", "replace").translate(_PUNCTUATION).decode()
     plain = bare.replace("\1", " ").split()
-    first = [begin[0] for part in bare.split("\1") if (begin := part.split(None, 1))]
-    return Words(low, plain, frozenset(plain), first)
+    return Words(low, plain, frozenset(plain), bare)
 
 
 def may_speak(words: Words) -> bool:
     """Whether a look at the sentences is due."""
     return (
         not _TELLING.isdisjoint(words.stock)
-        or not _FIRST.isdisjoint(words.first)
+        or (not _FIRST.isdisjoint(words.stock) and not _FIRST.isdisjoint(words.first()))
         or len(words.stock) <= _FEW_WORDS
         or (not words.low.isascii() and _OTHER_SCRIPT.search(words.low) is not None)
     )

@@ -21,11 +21,11 @@ from caption_assets.core.quality import judge
 from caption_assets.core.sentences import word_set
 
 SLOTS = (1, 2, 3, 4)
-PROMPT = "Describe the picture in one or two plain sentences. Name the main subject, its colour and the background. Do not guess names."
+PROMPT = "Describe the picture in one or two plain sentences. Name the main subject and its colour. Do not guess names."
 POOLS = {
     "a": word_set(
         """
-        red blue tall old wooden small bright crowded narrow quiet golden rusty striped empty broken distant snowy green round heavy
+        red blue tall old wooden small bright crowded narrow quiet golden rusty striped empty broken distant snowy green round
         pale dark young elderly smiling tired curious sleepy barefoot bearded
         """
     ),
