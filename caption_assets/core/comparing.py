@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,6 +42,7 @@ class Comparison:
         self.changed: list[Change] = []
         self.vanished: list[str] = []
         self.changed_count = self.vanished_count = self.listed = 0
+        self._last_gone: str | None = None
         self._planned = [_Planned(plan, generation) for generation in plan.generations if generation.kind == kind]
 
     def new(self, files: Iterator[ObjectInfo]) -> Iterator[pa.RecordBatch]:
@@ -56,25 +58,29 @@ class Comparison:
                 raise OutOfOrder
             before = page[-1].uri
             self.listed += len(page)
-            planned = pa.concat_tables([p.up_to(before) for p in self._planned]) if self._planned else None
-            if planned is None or not planned.num_rows:
-                yield listed
-                continue
-            places = pc.index_in(uris, value_set=planned["source_uri"])
-            self._changes(listed, planned, places)
-            self._gone(planned.filter(pc.invert(pc.is_in(planned["source_uri"], value_set=uris))))
-            fresh = listed.filter(pc.is_null(places))
+            fresh = self._without_planned(listed, before)
             if fresh.num_rows:
                 yield fresh
-        for planned_rest in self._planned:
-            for table in planned_rest.rest():
+        for planned in self._planned:
+            for table in planned.rest():
                 self._gone(table)
 
-    def _changes(self, listed: pa.RecordBatch, planned: pa.Table, places: pa.Array) -> None:
-        known = listed.filter(pc.is_valid(places))
-        was = planned.take(places.drop_null())
-        differs = pc.or_(pc.not_equal(known["etag"], was["etag"]), pc.not_equal(known["size"], was["size"]))
-        now, was = known.filter(differs.combine_chunks()), was.filter(differs)
+    def _without_planned(self, listed: pa.RecordBatch, last: str) -> pa.RecordBatch:
+        """The page's files that are in no generation; looks at those that are, and at what should be in the page."""
+        uris = listed.column("uri")
+        fresh = np.ones(len(uris), bool)
+        for planned in self._planned:
+            for table in planned.up_to(last):
+                places = pc.index_in(uris, value_set=table["source_uri"])
+                found = np.asarray(pc.is_valid(places)) & fresh  # the parts of one catalog may lie in two tables
+                self._changes(listed.filter(pa.array(found)), table.take(places.filter(pa.array(found))))
+                fresh &= ~found
+                self._gone(table.filter(pc.invert(pc.is_in(table["source_uri"], value_set=uris))))
+        return listed.filter(pa.array(fresh))
+
+    def _changes(self, now: pa.RecordBatch, was: pa.Table) -> None:
+        differs = pc.or_(pc.not_equal(was["etag"], now["etag"]), pc.not_equal(was["size"], now["size"])).combine_chunks()
+        now, was = now.filter(differs), was.filter(differs)
         self.changed_count += now.num_rows
         for a, b in zip(was.slice(0, NAMED).to_pylist(), now.slice(0, NAMED).to_pylist(), strict=True):
             if len(self.changed) < NAMED:
@@ -83,8 +89,12 @@ class Comparison:
 
     def _gone(self, planned: pa.Table) -> None:
         names = pc.unique(planned["source_uri"])
-        self.vanished_count += len(names)
-        self.vanished.extend(names[: max(0, NAMED - len(self.vanished))].to_pylist())
+        if len(names) and names[0].as_py() == self._last_gone:
+            names = names[1:]
+        if len(names):
+            self._last_gone = names[-1].as_py()
+            self.vanished_count += len(names)
+            self.vanished.extend(names[: max(0, NAMED - len(self.vanished))].to_pylist())
 
 
 def _ascending(texts: pa.Array) -> bool:
@@ -98,18 +108,18 @@ class _Planned:
         self._tables = _active(plan, generation)
         self._waiting = pa.schema([pa.field(n, pa.string() if n != "size" else pa.int64()) for n in _FILE]).empty_table()
 
-    def up_to(self, last: str) -> pa.Table:
-        """Those up to the address `last` that were not taken before."""
-        taken = []
+    def up_to(self, last: str) -> Iterator[pa.Table]:
+        """Those up to the address `last` that were not taken before, in tables of at most PAGE rows."""
         while True:
             count = pc.sum(pc.less_equal(self._waiting["source_uri"], last)).as_py() or 0
-            taken.append(self._waiting.slice(0, count))
-            self._waiting = self._waiting.slice(count)
+            if count:
+                taken, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
+                yield taken
             if self._waiting.num_rows:
-                return pa.concat_tables(taken)
+                return
             following = next(self._tables, None)
             if following is None:
-                return pa.concat_tables(taken)
+                return
             self._waiting = following
 
     def rest(self) -> Iterator[pa.Table]:

@@ -67,16 +67,22 @@ def list_sources(objects: ObjectStore, sources: Sequence[str]) -> Iterator[Objec
 
 def list_source(objects: ObjectStore, source: str) -> Iterator[ObjectInfo]:
     """The objects of one folder, file or glob. A name that exists is taken literally before it is taken for a glob."""
+    named: ObjectInfo | None = None
     if not source.endswith("/") and not re.fullmatch(r"[a-z0-9]+://[^/]*", source):
         try:
-            yield objects.head(source)
-            return
+            named = objects.head(source)
+            if named.size:
+                yield named
+                return
         except (ObjectMissing, NotAFile):
             pass
     found = False
     for info in objects.list(source if source.endswith("/") else f"{source}/"):
         found = True
         yield info
+    if not found and named is not None:
+        found = True  # an empty file, and not the marker of a folder
+        yield named
     if not found and (wildcard := _WILDCARD.search(source)):
         matches = glob_pattern(source).fullmatch
         before = source[: wildcard.start()]
