@@ -112,7 +112,7 @@ class Feed:
     def _unread(self, ask: Ask, ref: PictureRef, fault: Fault) -> Fed:
         """A picture that a catalog only points to may vanish alone; one that lies in a planned file may not."""
         inside = ref.byte_offset is not None or ref.uri == ref.source_uri or ref.uri.startswith(f"{ref.source_uri}#")
-        if fault.reason == "object_missing" and inside:
+        if fault.reason in ("object_missing", "missing_image") and inside:
             raise SourceChanged(self._job.spec.name, ref.source_uri, f"the picture of {ref.record_id} has gone ({fault.detail})")
         return Fed(ask, None, fault)
 

@@ -18,6 +18,7 @@ from caption_assets.core.captioning import CaptionSummary, ShardJob, caption_sha
 from caption_assets.core.gridding import build_grids
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.planning import make_plan
 from caption_assets.core.plans import PlanEntry
 from caption_assets.core.recipes import output_recipes
 from caption_assets.core.sources import read_manifest
@@ -94,10 +95,13 @@ class Shard:
         return output_recipes(self.spec, self.engine_config, None)
 
     def prepare(self) -> Shard:
-        """Manifest and grids, as their assets make them."""
-        info = self.objects.head(str(self.tar))
-        entry = PlanEntry(self.key, str(self.tar), "webdataset", 0, None, 0, info.size, info.size, info.etag, 0, None)
-        manifest = write_parquet(self.objects, self.layout.manifest(self.key), read_manifest(self.objects, self.spec, [entry]))
+        """Manifest and grids, as their assets make them; where there is no tar, of the first shard of what lies there."""
+        if self.tar.exists():
+            info = self.objects.head(str(self.tar))
+            entries: Any = [PlanEntry(self.key, info.uri, "webdataset", 0, None, 0, info.size, info.size, info.etag, 0, None)]
+        else:
+            entries = make_plan(self.objects, self.layout, self.spec).plan.entries(self.key)
+        manifest = write_parquet(self.objects, self.layout.manifest(self.key), read_manifest(self.objects, self.spec, entries))
         stream = build_grids(self.objects, self.layout, self.spec, self.key, manifest)
         write_parquet(self.objects, self.layout.mapping(self.key), stream)
         return self

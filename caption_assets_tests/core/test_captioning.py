@@ -88,6 +88,27 @@ def test_a_vanished_source_fails_the_shard_too(tmp_path):
         shard.captions(Scripted())
 
 
+def test_a_picture_that_a_catalog_points_to_may_vanish_alone(tmp_path):
+    shard, engine = Shard(tmp_path, {"grid": ONE, "format": "jsonl"}, key="shard-00000"), Scripted()
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.jpg").write_bytes(jpeg(number))
+    (source / "catalog.jsonl").write_text("".join(f'{{"id": {n}, "uri": "{n}.jpg"}}\n' for n in range(3)))
+    shard.prepare()
+    (source / "1.jpg").unlink()
+    shard.captions(engine, "run-a")
+    assert len(engine.take()) == 2
+    (row,) = [row for row in shard.replies() if row["error"]]
+    assert row["record_ids"] == ["catalog.jsonl#2"] and row["error"].startswith("missing_image: ") and row["endpoint"] is None
+    shard.captions(engine, "run-b")  # not a passing fault: nobody asks for it again unless told to
+    shard.recaptions(engine, "run-b")
+    assert engine.take() == []
+    (source / "1.jpg").write_bytes(jpeg(1))
+    shard.recaptions(engine, "run-c", extra_round=True, only_reasons=frozenset({"missing_image"}))
+    assert len(engine.take()) == 1
+
+
 def test_cleaned_grids_are_asked_for_by_name(tmp_path):
     shard = make_shard(tmp_path, 4)
     Path(shard.layout.grid_tar(shard.key, 0)).unlink()
