@@ -68,7 +68,9 @@ class Project:
 
     def dagster(self, *arguments: str, code: int = 0) -> str:
         """Runs plain Dagster on the same instance."""
-        environment = {**self.environment, "DAGSTER_HOME": str(self.folder / ".dagster_home")}
+        home = self.folder / ".dagster_home"
+        home.mkdir(exist_ok=True)
+        environment = {**self.environment, "DAGSTER_HOME": str(home)}
         done = subprocess.run(
             [sys.executable, "-m", "dagster", *arguments], cwd=self.folder, env=environment, text=True, capture_output=True
         )
@@ -79,7 +81,7 @@ class Project:
     def status(self, dataset: str | None = None) -> dict[str, dict[str, Any]]:
         """shard → its entry in `status --json`."""
         found = json.loads(self.command("status", "--json"))["datasets"]
-        chosen = [d for d in found if dataset in (None, d["name"])][0]
+        chosen = next(d for d in found if dataset in (None, d["name"]))
         return {shard["shard"]: shard for shard in chosen["shards"]}
 
     def rows(self, table: str, dataset: str | None = None) -> dict[str, dict[str, Any]]:
