@@ -13,38 +13,39 @@ from caption_assets.core.sentences import Words, word_set, words_of
 # Words that say nothing about a picture. With a word of _CORE, a sentence of these is about the caption.
 _EMPTY = word_set(
     """
-    a an the this that these those it its is are was were be been being am do does did not no none nothing any all each every
-    some other another one two three four five first second third fourth fifth last next previous same similar identical
-    following above below before after here there as at by for from in into of on only to too with without and or but so if then
-    than also just very i i'm i've i'd i'll me my we our you your you're user user's will would should must can could may might
-    shall has have had let let's let us please image images picture pictures photo photos photograph photographs cell cells slot
-    slots grid visual visually visible elements element details detail detailed content contents contain contains contained
-    containing include includes included including show shows shown showing depict depicts depicted depicting provide provides
-    provided providing given give gives see seen look looks looking based basis solely purely strictly entirely directly derived
-    derive objective objectively factual accurate accurately short brief concise simple general specific single sentence
-    sentences word words long longer length maximum minimum line lines paragraph english purely focus focuses focused main
-    subject key information context additional further extra more available unavailable specified unspecified needed necessary
-    required requested request requests asked ask follow follows followed following according accordance adheres adhere avoid
-    avoids avoided speculation speculations speculate assumption assumptions assume guess guesses guessing interpretation
-    interpretations interpret personal opinion opinions subjective imaginary imagined imagination fictional make made making
-    created create generated generate generates generating automatically successfully written write writing produce produced
-    complete completed continue continues continued done end ends start begin begins concludes keep kept limited limit limits
-    possible used use uses using text-only purposes accessibility reflect reflects reflected capture captures captured convey
-    conveys mention mentions mentioned mentioning identify identified identifies identifying analyze analyzed analyse understand
-    understood what which who how where when apply applies applied goal aim job step steps think thinking check unknown pending
-    add added insert inserted enter put place placeholder blank empty untitled tbd todo na n/a null nil undefined ditto idem
-    sample example listed list lists order format formats formatted schema valid ai model limits describing goes go n applicable
-    refer refers about else warning background foreground one-sentence here's per data confirm version versions final sounds
-    sound thoughts longer shorter better good best fits fit works work already keys key corresponds correspond surroundings
-    missing comes come information source user evidence repeat repeats duplicate duplicates present representation represent
-    represents visible
+    a an the this that these those it its is are was were be been being am do does did not no none nothing any all each
+    every some other another one two three four five first second third fourth fifth last next previous same similar
+    identical following above below before after here there as at by for from in into of on only to too with without and or
+    but so if then than also just very i i'm i've i'd i'll me my we our you your you're user user's will would should must
+    can could may might shall has have had let let's let us please image images picture pictures photo photos photograph
+    photographs cell cells slot slots grid visual visually visible elements element details detail detailed content contents
+    contain contains contained containing include includes included including show shows shown showing depict depicts
+    depicted depicting provide provides provided providing given give gives see seen look looks looking based basis solely
+    purely strictly entirely directly derived derive objective objectively factual accurate accurately short brief concise
+    simple general specific single sentence sentences word words long longer length maximum minimum line lines paragraph
+    english purely focus focuses focused main subject key information context additional further extra more available
+    unavailable specified unspecified needed necessary required requested request requests asked ask follow follows followed
+    following according accordance adheres adhere avoid avoids avoided speculation speculations speculate assumption
+    assumptions assume guess guesses guessing interpretation interpretations interpret personal opinion opinions subjective
+    imaginary imagined imagination fictional make made making created create generated generate generates generating
+    automatically successfully written write writing produce produced complete completed continue continues continued done
+    end ends start begin begins concludes keep kept limited limit limits possible used use uses using text-only purposes
+    accessibility reflect reflects reflected capture captures captured convey conveys mention mentions mentioned mentioning
+    identify identified identifies identifying analyze analyzed analyse understand understood what which who how where when
+    apply applies applied goal aim job step steps think thinking check unknown pending add added insert inserted enter put
+    place placeholder blank empty untitled tbd todo na n/a null nil undefined ditto idem sample example listed list lists
+    order format formats formatted schema valid ai model limits describing goes go n applicable refer refers about else
+    warning background foreground one-sentence introduce supported unclear educated here's per data confirm version versions
+    final sounds sound thoughts longer shorter better good best fits fit works work already keys key corresponds correspond
+    surroundings missing comes come information source user evidence repeat repeats duplicate duplicates present
+    representation represent represents visible
     """
 )
 _CORE = word_set(
     """
-    caption captions captioned captioning caption's description descriptions describe describes described describing alt-text
-    summary summaries summarize json answer answers response responses output outputs instruction instructions task tasks prompt
-    prompts guideline guidelines result results requirement requirements
+    caption captions captioned captioning caption's description descriptions describe describes described describing
+    alt-text summary summaries summarize json answer answers response responses output outputs instruction instructions task
+    tasks prompt prompts guideline guidelines result results requirement requirements
     """
 )
 _ABOUT = _EMPTY | _CORE | frozenset(("object", "objects", "subjects", "thing", "things"))
@@ -151,6 +152,8 @@ _BEGINNINGS = (
     r"please (?:confirm|advise|review|check|verify|respond|reply)\b",
     rf"(?:i|we) (?:have )?(?:described|captioned|summari[sz]ed|wrote|written|kept|avoided)\b.{{0,60}}\b(?:{_TEXT}|{_PICTURE}"
     rf"|visible|saw|see)\b",
+    r"(?:here (?:is|are|'s) )?my (?:reasoning|thought|thinking|analysis)(?: process| steps)?\b",
+    r"(?:i|we) need to (?:produce|write|create|generate|provide|make|give|describe|output|extract|identify|come up)\b",
     r"lorem ipsum dolor",
     r"(?:enter|insert|write|add|type|put) (?:your |a |the )?(?:\w+ )?(?:caption|description|text)\b(?: here)?",
 )
@@ -235,6 +238,7 @@ _REMARKS = word_set(
     speculation confirm request requested generated written described depicted interpretation
     """
 )
+_INSTRUCTS = re.compile(r"(?:do not|don't|never|always|avoid|ensure|make sure|use only|if (?:the|an?) (?:image|picture|photo))\b")
 _NOTHING_ELSE = _EMPTY | _CORE | frozenset(("text", "string"))
 _VARIABLE = re.compile(r"[\W_]*(?:%s|\$\w+|\w+_\d+)?[\W_]*")
 _CONNECTOR = re.compile(
@@ -259,7 +263,9 @@ def find_boilerplate(words: Words, sentences: list[str], foreign: bool = True) -
         own = _CONNECTOR.sub("", sentence, count=1)
         if _PATTERN.match(own) or ("you" in own and _TO_THE_READER.match(own)):
             return sentence[:120]
-        if ((about or ":" in own) and _is_about_captions(own)) or ((remarks or own.endswith("?")) and _asks_or_adds(own)):
+        if ((about or ":" in own) and _is_about_captions(own)) or (
+            (remarks or own[-1] == "?" or _INSTRUCTS.match(own)) and _asks_or_adds(own)
+        ):
             return sentence[:120]
         if foreign and _FOREIGN_PATTERN.match(own):
             return sentence[:120]
@@ -302,4 +308,4 @@ def _asks_or_adds(sentence: str) -> bool:
     words = words_of(sentence).plain
     if len(words) < 3 or not all(word in _ABOUT for word in words):
         return False
-    return sentence.endswith("?") or len(_REMARKS.intersection(words)) >= 2
+    return sentence.endswith("?") or _INSTRUCTS.match(sentence) is not None or len(_REMARKS.intersection(words)) >= 2

@@ -30,7 +30,7 @@ _ORDERS = (
     "only|judge|rate|compare|pick|choose|select|merge|combine|continue|tag|label|classify|output|format|show|if there|for each"
     "|what|who|where|which|how|why|"
     "is there|are there|do you|otherwise|if so|in (?:\\d+|a single|one|two|three|at most|no more|fewer|less|short|detail)"
-    "|the following|as an?|this is|context|title|"
+    "|the following|as an?|context|title|"
     "alt text|text|metadata|notes|at most|no more|maximum|can you|could you|riassumi|non \\w+re\\b"
 )
 _ORDERS_ELSEWHERE = (
@@ -81,14 +81,23 @@ _ADDRESSED = re.compile(r"\b(?:please|do not|don't|your (?:answer|task|caption|r
 
 
 class _Clause(NamedTuple):
+    """A sentence, or what a colon divides of one.
+
+    said: its words, with a space before and after each. weight: their number, where signs of scripts without spaces count half.
+    """
+
+    raw: str
     said: str
-    """Its words, with a space before and after each."""
     weight: float
-    """Its words; signs of scripts without spaces count as half a word."""
-    order: bool
-    """Whether it tells the model what to do, rather than bring data."""
-    label: bool
-    """Whether it names what follows: `Alt text:`."""
+
+
+class _Asked(NamedTuple):
+    """A prompt: all its words and their weight, its orders with their weights, its labels with what follows them."""
+
+    everything: str
+    weight: float
+    orders: tuple[tuple[str, float], ...]
+    labels: tuple[str, ...]
 
 
 def may_echo(words: Words, prompt: str) -> bool:
@@ -119,59 +128,64 @@ def find_echo(text: str, prompt: str) -> str | None:
     spoken = _clauses(said)
     if not spoken:
         return None
-    whole = _joined(clause.said for clause in spoken)
-    return _echo_of_clauses(spoken, whole, _clauses_of_prompt(prompt)) or _echo_of_grid(whole)
+    whole = _joined(spoken)
+    return _echo_of(spoken, whole, _asked(prompt)) or next((said.strip() for said in _GRID_SENTENCES if said in whole), None)
 
 
-def _echo_of_clauses(spoken: tuple[_Clause, ...], whole: str, asked: tuple[_Clause, ...]) -> str | None:
-    everything = _joined(clause.said for clause in asked)
-    if sum(clause.weight for clause in asked) >= 2 and everything in whole:
-        return everything.strip()
+def _echo_of(spoken: tuple[_Clause, ...], whole: str, asked: _Asked) -> str | None:
+    if asked.weight >= 2 and asked.everything in whole:
+        return asked.everything.strip()
+    first, parts = spoken[0], {clause.said for clause in spoken}
     weight = sum(clause.weight for clause in spoken)
-    for clause, following in zip_longest(asked, asked[1:]):
-        if clause.label and following and whole.startswith(clause.said.rstrip() + following.said):
-            return (clause.said + following.said).strip()
-        if not clause.order or clause.weight < 2:
-            continue
-        if any(part.said == clause.said for part in spoken) or (clause.weight >= 4 and whole.startswith(clause.said)):
-            return clause.said.strip()
-        if clause.weight >= 6 and clause.said in whole:
-            return clause.said.strip()
-        if clause.said.startswith(spoken[0].said) and spoken[0].weight >= (3 if len(spoken) == 1 else 4):
-            return spoken[0].said.strip()
-        if weight >= 6 and whole in clause.said and _TASK_WORDS.search(whole):
-            return whole.strip()
-        if weight >= 6 and _TASK_WORDS.search(spoken[0].said) and spoken[0].said in clause.said and spoken[0].weight >= 6:
-            return spoken[0].said.strip()
+    whole_may = weight >= 6 and _TASK_WORDS.search(whole) is not None
+    first_may = first.weight >= 6 and _TASK_WORDS.search(first.said) is not None
+    for label in asked.labels:
+        if whole.startswith(label):
+            return label.strip()
+    for order, order_weight in asked.orders:
+        if order in parts or (order_weight >= 4 and whole.startswith(order)) or (order_weight >= 6 and order in whole):
+            return order.strip()
+        if order.startswith(first.said) and first.weight >= (3 if len(spoken) == 1 else 4):
+            return first.said.strip()
+        if (whole_may and whole in order) or (first_may and first.said in order):
+            return first.said.strip()
     return None
 
 
-def _echo_of_grid(whole: str) -> str | None:
-    return next(
-        (clause.said.strip() for clause in _clauses_of_prompt(_GRID_WORDING) if clause.weight >= 6 and clause.said in whole), None
+@lru_cache(maxsize=64)
+def _asked(prompt: str) -> _Asked:
+    clauses = _clauses(prompt)
+    pairs = zip_longest(clauses, clauses[1:])
+    return _Asked(
+        _joined(clauses),
+        sum(clause.weight for clause in clauses),
+        tuple((clause.said, clause.weight) for clause in clauses if clause.weight >= 2 and _is_order(clause.raw)),
+        tuple(clause.said.rstrip() + following.said for clause, following in pairs if following and _is_label(clause)),
     )
 
 
-@lru_cache(maxsize=64)
-def _clauses_of_prompt(prompt: str) -> tuple[_Clause, ...]:
-    return _clauses(prompt)
+def _is_order(raw: str) -> bool:
+    """Whether it tells the model what to do, rather than bring data."""
+    return _ORDER.match(raw.lstrip(f"{_MARKS}{{<>-•")) is not None or _ADDRESSED.search(raw) is not None
+
+
+def _is_label(clause: _Clause) -> bool:
+    """Whether it names what follows: `Alt text:`."""
+    return clause.weight <= 3 and clause.raw.rstrip().endswith((":", "："))
 
 
 def _clauses(text: str) -> tuple[_Clause, ...]:
-    """The sentences of a text and the parts of them that a colon divides."""
     clauses = []
     for part in _CLAUSE.split(text):
         words = _words(part)
         if words:
             weight = sum(0.5 if len(word) == 1 and _UNSPACED.match(word) else 1.0 for word in words)
-            bare = part.lstrip(" \"'*_`“«[({<>-•").rstrip()
-            order = _ORDER.match(bare) is not None or _ADDRESSED.search(bare) is not None
-            clauses.append(_Clause(f" {' '.join(words)} ", weight, order, bare.endswith((":", "：")) and weight <= 3))
+            clauses.append(_Clause(part, f" {' '.join(words)} ", weight))
     return tuple(clauses)
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return f" {' '.join(part.strip() for part in parts)} "
+def _joined(clauses: Iterable[_Clause]) -> str:
+    return f" {' '.join(clause.said.strip() for clause in clauses)} "
 
 
 def _words(text: str) -> list[str]:
@@ -181,4 +195,4 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-_GRID_WORDING = grid_text([1], [""]).partition("<cell")[0]
+_GRID_SENTENCES = tuple(c.said for c in _clauses(grid_text([1], [""]).partition("<cell")[0]) if c.weight >= 6)

@@ -32,20 +32,17 @@ _new = tuple.__new__
 _KEYS = tuple(map(str, range(100)))
 _CUT_SHORT = frozenset(("length", "max_tokens", "model_length", "abort", "error", "content_filter"))
 _THINK = r"think|thinking|thought|thoughts|reasoning"
-_THOUGHT_OPENS = rf"<(?:{_THINK})>|◁think▷|\[THINK\]"
-_THOUGHT_CLOSES = rf"</(?:{_THINK})>|◁/think▷|\[/THINK\]"
+_THOUGHT_OPENS = rf"<(?:{_THINK})>|◁think▷|\[THINK\]|<\|channel\|?>(?:thought|analysis)"
+_THOUGHT_CLOSES = rf"</(?:{_THINK})>|◁/think▷|\[/THINK\]|<channel\|>|<\|channel\|>final<\|message\|>"
 _THOUGHT = re.compile(rf"(?:{_THOUGHT_OPENS}).*?(?:{_THOUGHT_CLOSES})", re.IGNORECASE | re.DOTALL)
 _THOUGHT_BEGIN = re.compile(_THOUGHT_OPENS, re.IGNORECASE)
 _THOUGHT_END = re.compile(_THOUGHT_CLOSES, re.IGNORECASE)
 _MAY_HOLD_MARKUP = re.compile(r"[<◁\[]")
 _END_OF_TURN = re.compile(
-    r"<\|(?:im_end|endoftext|eot_id|end|end_of_text|eom_id|return)\|>|<end_of_turn>|<end_of_utterance>|<eos>\s*$|</s>\s*$"
+    r"<\|(?:im_end|im_user|endoftext|eot_id|end|end_of_text|eom_id|return)\|>|<end_of_turn>|<end_of_utterance>|<\|end_of_box\|>|<eos>\s*$|</s>\s*$"
 )
-_START_OF_TURN = re.compile(r"\s*(?:<s>|<bos>|<\|im_start\|>(?:assistant)?|<\|assistant\|>)\s*")
-_WRAPPED = re.compile(
-    r"(?:<(?:answer|caption|output)>|<\|begin_of_box\|>)(?P<inside>.*)(?:</(?:answer|caption|output)>|<\|end_of_box\|>)",
-    re.IGNORECASE | re.DOTALL,
-)
+_START_OF_TURN = re.compile(r"\s*(?:<s>|<bos>|<\|im_start\|>(?:assistant)?|<\|(?:im_)?assistant\|>|<\|begin_of_box\|>)\s*")
+_WRAPPED = re.compile(r"<(answer|caption|output)>(?P<inside>.*)</\1>", re.IGNORECASE | re.DOTALL)
 _FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(?P<inside>(?:(?!\1).)*?)\n?[ \t]*\1", re.DOTALL)
 
 

@@ -7,6 +7,7 @@ the share of the text that they take all count.
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
 from itertools import pairwise
 
@@ -18,8 +19,10 @@ _SENTENCE = re.compile(r"[^.!?…。！？\n]+")
 _CHARACTER_RUN = re.compile(
     r"([^\W\d_])\1{14,}|([^\w.\-_=~*•·\s])\2{11,}|([\d.\-_=~*•·])\3{29,}|(\s)\4{29,}|(.)\5{59,}", re.DOTALL
 )
-_SHORT_LOOP = re.compile(r"(\S{2,8}?)\1{9,}")
+_SHORT_LOOP = re.compile(r"(\S{2,8}?)\1{9,}|(\S{9,40}?)\2{4,}")
 _MAX_UNIT = 40
+# Descriptions of this length shrink to 0.3 to 0.5 of it.
+_COMPRESSIBLE_BYTES, _COMPRESSIBLE = 800, 0.18
 _MARKUP = re.compile(r"(<[^<>\s]{1,20}>|\[[A-Z]{1,12}\])(?:\s*\1){7,}")
 
 
@@ -33,7 +36,7 @@ def may_loop(words: Words) -> bool:
     letters = len("".join(plain))
     if count < 4 or len(words.low) - letters > 1.5 * count + 20 or (letters > 5.3 * count and len(max(plain, key=len)) > 24):
         return True
-    if count - len(words.stock) < count * (0.2 + 0.0015 * count):
+    if count - len(words.stock) < count * min(0.2 + 0.0015 * count, 0.5):
         return False
     return count - len(set(pairwise(plain))) > max(3, 0.08 * count)
 
@@ -64,7 +67,7 @@ def _tandem(words: list[str]) -> str | None:
             if at < n and words[at] == words[at - size]:
                 run += 1
                 continue
-            if run and _too_often(words[at - run - size : at], size, n):
+            if run and _too_often(words[at - run - size : at], size, n, at == n):
                 unit = " ".join(words[at - run - size : at - run])
                 return f"{unit[:60]!r} {1 + run // size} times in a row"
             run = 0
@@ -85,10 +88,13 @@ def _numbered_loop(words: list[str]) -> str | None:
     return None
 
 
-def _too_often(looped: list[str], size: int, total: int) -> bool:
-    """looped: the words from the first round to the end of the last, maybe unfinished one; total: words of the text."""
+def _too_often(looped: list[str], size: int, total: int, to_the_end: bool) -> bool:
+    """looped: the words from the first round to the end of the last, maybe unfinished one; total: words of the text;
+    to_the_end: whether the text ends in the loop."""
     unit = [w for w in looped[:size] if w[0].isalnum()]
     length, rounds, share = len(unit), len(looped) / size, len(looped) / total
+    if length >= 6 and rounds > 2.3 and to_the_end:  # the model did not find out of it
+        return True
     if not unit or (length == 1 and unit[0].isdigit()):
         return rounds >= (30 if looped[0].isascii() else 10)  # dotted lines and digits, or emoji
     if all(len(w) == 1 and w.isascii() for w in unit) or all(w.isdigit() for w in unit):
@@ -116,4 +122,7 @@ def _repeated_sentences(text: str, words: list[str]) -> str | None:
         grams = Counter(zip(plain, plain[1:], plain[2:], plain[3:], strict=False))
         if sum(c for c in grams.values() if c >= 3) > 0.6 * len(plain):
             return f"{len(plain)} words made of the same few phrases"
+    raw = text.encode("utf-8", "replace")
+    if len(raw) >= _COMPRESSIBLE_BYTES and len(zlib.compress(raw)) < _COMPRESSIBLE * len(raw):
+        return f"{len(text)} characters that say little"
     return None

@@ -20,10 +20,12 @@ def clean_text(text: str) -> tuple[str, str | None]:
 
     Entities are decoded once; controls, lone surrogates, replacement and invisible characters are removed; line ends become \\n.
     A replacement character at a word stands for letters that are lost, so such a text is damaged, as is one of which a tenth is
-    gone.
+    gone, or one that was never put together from its tokens.
     """
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+    if "Ġ" in text and text.count("Ġ") > max(3, text.count(" ")):
+        return text, "the tokenizer's own signs stand for spaces"
     if not text.isprintable() or "\ufffd" in text:
         text = _LINE_BREAKS.sub("\n", text)
         lost = sum(len(run.rstrip(" ")) for run in _LOST.findall(text))

@@ -1,4 +1,4 @@
-"""Every filter on the labelled replies: of what it refuses and of what is bad, at least 98 in 100 are the same, in both halves."""
+"""Every filter on the labelled replies: 98 of 100 refused texts are bad, 98 of 100 bad ones are refused, in both halves."""
 
 from __future__ import annotations
 

@@ -216,6 +216,8 @@ def test_entities_are_decoded_once() -> None:
         "<think>round?</think>A red circle.",
         "round?</think>\n\nA red circle.",
         "◁think▷round◁/think▷A red circle.",
+        "<|channel>thought\nround<channel|>A red circle.",
+        "<|channel|>analysis<|message|>round<|end|><|start|>assistant<|channel|>final<|message|>A red circle.<|return|>",
         "<answer>A red circle.</answer>",
         "A red circle.</s>",
         "A red circle.<|im_end|>",

@@ -35,7 +35,8 @@ def test_a_refusal_an_echo_boilerplate_and_a_good_caption_with_the_same_words() 
     texts = {
         1: "I'm sorry, but I can't help with describing this image.",
         2: "Describe each of the four images in one or two sentences and return JSON.",
-        3: "The image does not contain any imaginary content, and all descriptions are based on the visible content of the image.",
+        3: "The image does not contain any imaginary content, and all descriptions are based on the visible content "
+        "of the image.",
         4: "A man who looks sorry is holding a cardboard sign that says I cannot.",
     }
     assert reasons(texts) == {1: "refusal", 2: "prompt_echo", 3: "boilerplate", 4: None}
@@ -120,7 +121,7 @@ def test_an_echo_of_the_wording_around_a_grid() -> None:
         "A tile pattern of star, cross, star, cross, star and cross in blue, white, blue, white, blue and white.",
         "There is no text in the image; only three overlapping triangles.",
         "An apology written in chalk on the pavement.",
-        "A red apple, a green apple, a yellow apple, a red pear, a green pear, a yellow pear, a red plum and a green plum in a row.",
+        "A red apple, a green apple, a yellow apple, a red pear, a green pear, a yellow pear and a red plum in a row.",
         "A poster for the film 七人の侍 with seven samurai on a hill, and a sign that reads Défense d'afficher.",
     ],
 )
