@@ -17,8 +17,8 @@ from caption_assets.config import DatasetConfig, EngineConfig
 from caption_assets.core.cellkeys import KeyIndex, hash_keys
 from caption_assets.core.chunks import replaced_shards
 from caption_assets.core.layout import Layout
-from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.mergerows import beside
+from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.tables import TableHandle, table
 
 Bools = npt.NDArray[np.bool_]
