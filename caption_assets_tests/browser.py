@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -39,3 +39,19 @@ def new_page(browser: Browser, width: int = 1400, height: int = 900) -> Page:
     page = browser.new_context(viewport={"width": width, "height": height}).new_page()
     page.set_default_timeout(TIMEOUT_MS)
     return page
+
+
+def launch_backfill(page: Page, url: str, job: str, shards: Sequence[str] = (), preset: str | None = None) -> None:
+    """Clicks a backfill of a job in Dagster's UI: of these shards, or of a preset (Missing, Failed, All)."""
+    page.goto(f"{url}/locations/caption_assets/jobs/{job}")
+    page.get_by_role("button", name="Materialize all").first.click()
+    if preset:
+        page.get_by_role("button", name=preset, exact=True).click()
+    else:
+        page.get_by_text("Select a partition or create one").click()
+        for shard in shards:
+            page.get_by_role("menuitem", name=shard).click()
+        page.keyboard.press("Escape")
+        page.get_by_text(f"{len(shards)} partition").first.wait_for()
+    page.get_by_role("button", name="Launch backfill").click()
+    page.get_by_role("button", name="Launch backfill").wait_for(state="detached")
