@@ -7,7 +7,7 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ _TEXTS = pa.schema({"sha256": pa.string(), "text": pa.string()})
 _VALID_FIRST = 1 << 40
 """More than the requests of a shard: a valid reply outranks all that are not."""
 _PLACES = """
-    SELECT c.request, c.position, k.n, coalesce(k.picture, 0) AS picture
+    SELECT c.request, c.position, k.n
     FROM (
         SELECT request, source, unnest(record_ids) AS record_id, unnest(prompt_sha256s) AS asked,
                unnest(range(len(record_ids))) AS position
@@ -79,7 +79,7 @@ class AnswerReader:
         """folders: of the output's chunks, of the shard and of those it replaces; used: the answers of outputs its text names."""
         replies, sent_at = self._replies(prompt.name, folders)
         texts = self._texts(prompt, used) if uses_record(prompt.text) else None
-        judging = Judging(prompt.text, filters, texts)
+        judging = Judging(prompt.text, filters, texts, self.rows)
         cells = Spill(self.scratch / f"{prompt.name}.cells.arrow", _CELLS)
         judged: list[pa.Table] = []
         places = self._places(replies, prompt.text, texts)
@@ -129,7 +129,7 @@ class AnswerReader:
         return texts.seal()
 
     def _places(self, replies: Spill, text: str, texts: Spill | None) -> dict[str, Any]:
-        """The cells that count, in order: request, position in it, n of its record, picture. Columns as arrays."""
+        """The cells that count, in order: request, position in it, n of its record. Columns as arrays."""
         connection = self.rows.connection
         connection.register("replies", replies.table())
         if texts is None:
@@ -172,6 +172,22 @@ def _narrow(rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: In
     )
 
 
+class Shown(Mapping[int, str]):
+    """The sha256 of the pictures in some slots, looked up when asked for: few replies need them."""
+
+    def __init__(self, rows: MergeRows, numbers: dict[int, int]) -> None:
+        self._rows, self._numbers = rows, numbers
+
+    def __getitem__(self, slot: int) -> str:
+        return str(self._rows.pictures[self._numbers[slot]].as_py())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
 @dataclass(frozen=True)
 class Judging:
     """Parses and judges the replies of one output. texts: rendered prompts by n, None where all records have `text`."""
@@ -179,12 +195,13 @@ class Judging:
     text: str
     filters: FiltersConfig
     texts: Spill | None
+    rows: MergeRows
     _constant: dict[tuple[int, ...], dict[int, str]] = field(default_factory=dict)
 
     def judge(self, replies: pa.RecordBatch, places: Mapping[str, Any]) -> pa.Table:
         """One row per place, in their order, as in Answers.cells."""
         prompts = self.texts.take(places["n"])["text"].to_pylist() if self.texts else None
-        pictures, positions = places["picture"].tolist(), places["position"].tolist()
+        numbers, positions = places["n"].tolist(), places["position"].tolist()
         first = replies["request"][0].as_py()
         ends = np.searchsorted(places["request"], np.arange(first, first + replies.num_rows), side="right").tolist()
         columns = [replies[name].to_pylist() for name in ("reply", "finish_reason", "error", "slots")]
@@ -198,7 +215,7 @@ class Judging:
             mine = slots if end - start == len(slots) else [slots[position] for position in positions[start:end]]
             parsed = parse_reply(reply, finish, error, slots, grid)
             asked = self._asked(slots) if prompts is None else dict(zip(mine, prompts[start:end], strict=True))
-            shown = {slot: f"{picture:x}" for slot, picture in zip(mine, pictures[start:end], strict=True)} if grid else None
+            shown = Shown(self.rows, dict(zip(mine, numbers[start:end], strict=True))) if grid else None
             judged = judge(parsed, self.filters, asked, shown)
             for slot in mine:
                 text, reason, _ = parsed[slot]

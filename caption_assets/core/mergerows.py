@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,9 +23,6 @@ from caption_assets.core.tables import TableHandle, literal_path
 
 MEMORY_LIMIT = "512MB"
 BATCH_ROWS = 16_384
-_IDS = pa.schema(
-    {"n": pa.int64(), "record_id": pa.string(), "readable": pa.bool_(), "sha256": pa.string(), "duplicate_of": pa.string()}
-)
 
 
 class Mismatch(Exception):
@@ -79,17 +78,28 @@ class _Rows:
 
 @dataclass
 class MergeRows:
-    """The records in DuckDB: table `rows` (n, record_id, readable, picture, duplicate_of), and view `known` (source, record_id,
-    n, picture) of those whose replies count, source 0 being the shard itself and 1… those it replaces. picture: equal for
-    equal bytes.
+    """The records in DuckDB: table `rows` (n, record_id, readable, duplicate_of), and view `known` (source, record_id, n) of
+    those whose replies count, source 0 being the shard itself and 1… those it replaces.
 
     copies, firsts: n of each duplicate and n of its first copy.
     """
 
+    objects: ObjectStore
+    manifest: TableHandle
+    mapping: TableHandle
     connection: duckdb.DuckDBPyConnection
-    count: int
     copies: Ints
     firsts: Ints
+
+    @property
+    def count(self) -> int:
+        return self.manifest.rows
+
+    @cached_property
+    def pictures(self) -> pa.ChunkedArray:
+        """The sha256 of each record's picture, by n. Read when first asked for, since few merges need it."""
+        pairs = beside(self.objects, self.manifest, self.mapping, ["record_id", "reason"], ["record_id", "sha256"])
+        return pa.chunked_array([chunk for _, shown in pairs for chunk in shown["sha256"].chunks], pa.string()).combine_chunks()
 
     def repeated_ids(self) -> list[str]:
         """Some of the record_ids that stand in the manifest more than once; none in a sound one."""
@@ -117,41 +127,34 @@ class MergeRows:
 def load_rows(
     objects: ObjectStore, manifest: TableHandle, mapping: TableHandle, replaced: Sequence[TableHandle], scratch: Path
 ) -> MergeRows:
-    """Reads ids and pictures of a shard; replaced: the mappings of the shards that it replaces. Raises Mismatch."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        start = 0
-        pairs = beside(objects, manifest, mapping, ["record_id", "reason"], ["record_id", "reason", "sha256", "duplicate_of"])
-        for rows, shown in pairs:
-            readable = pc.and_(pc.is_null(rows["reason"]), pc.is_null(shown["reason"]))
-            numbers = pa.array(range(start, start + rows.num_rows), pa.int64())
-            columns = [numbers, rows["record_id"], readable, shown["sha256"], shown["duplicate_of"]]
-            yield from pa.Table.from_arrays(columns, schema=_IDS).to_batches()
-            start += rows.num_rows
-
+    """Reads the ids of a shard; replaced: the mappings of the shards that it replaces. Raises Mismatch."""
     connection = duckdb.connect()
     threads = min(4, os.cpu_count() or 1)
     connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'; SET threads = {threads}; SET enable_progress_bar = false")
     connection.execute("SET temp_directory = '{}'".format(str(scratch).replace("'", "''")))
-    connection.execute("CREATE TABLE rows (n BIGINT, record_id VARCHAR, readable BOOLEAN, picture UBIGINT, duplicate_of VARCHAR)")
-    for batch in batches():
-        connection.register("incoming", batch)
-        connection.execute("INSERT INTO rows SELECT n, record_id, readable, hash(sha256), duplicate_of FROM incoming")
     connection.execute(
-        "CREATE TABLE older (source INTEGER, record_id VARCHAR, n BIGINT, picture UBIGINT);"
-        "CREATE VIEW known AS SELECT 0 AS source, record_id, n, picture FROM rows WHERE readable UNION ALL FROM older"
+        "CREATE TABLE rows (n BIGINT, record_id VARCHAR, readable BOOLEAN, duplicate_of VARCHAR);"
+        "CREATE TABLE older (source INTEGER, record_id VARCHAR, n BIGINT);"
+        "CREATE VIEW known AS SELECT 0 AS source, record_id, n FROM rows WHERE readable UNION ALL FROM older"
     )
-    for source, handle in enumerate(replaced, 1):
-        connection.execute("CREATE OR REPLACE TABLE pictures (record_id VARCHAR, picture UBIGINT)")
-        for batch in handle.batches(objects, ["record_id", "sha256"], BATCH_ROWS):
-            connection.register("incoming", batch)
-            connection.execute("INSERT INTO pictures SELECT record_id, hash(sha256) FROM incoming")
-        connection.execute(
-            "INSERT INTO older SELECT ?, r.record_id, r.n, r.picture FROM rows r JOIN pictures USING (record_id, picture) "
-            "WHERE r.readable",
-            [source],
-        )
+    start = 0
+    for rows, shown in beside(objects, manifest, mapping, ["record_id", "reason"], ["record_id", "reason", "duplicate_of"]):
+        readable = pc.and_(pc.is_null(rows["reason"]), pc.is_null(shown["reason"]))
+        numbers = pa.array(np.arange(start, start + rows.num_rows))
+        columns = [numbers, rows["record_id"], readable, shown["duplicate_of"]]
+        connection.register("incoming", pa.table(columns, ["n", "record_id", "readable", "duplicate_of"]))
+        connection.execute("INSERT INTO rows FROM incoming")
+        start += rows.num_rows
     pairs = connection.sql(
         "SELECT c.n AS copy, f.n AS first FROM rows c JOIN rows f ON f.record_id = c.duplicate_of WHERE c.readable ORDER BY 1"
     ).fetchnumpy()
-    return MergeRows(connection, manifest.rows, pairs["copy"], pairs["first"])
+    found = MergeRows(objects, manifest, mapping, connection, pairs["copy"], pairs["first"])
+    for source, handle in enumerate(replaced, 1):
+        connection.register("own", pa.table({"n": np.arange(found.count), "sha256": found.pictures}))
+        connection.register("incoming", pa.Table.from_batches(handle.batches(objects, ["record_id", "sha256"])))
+        connection.execute(
+            "INSERT INTO older SELECT ?, record_id, n FROM rows JOIN own USING (n) JOIN incoming USING (record_id, sha256) "
+            "WHERE readable",
+            [source],
+        )
+    return found

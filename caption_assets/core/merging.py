@@ -60,27 +60,30 @@ def merge_shard(
     except Mismatch as error:
         merged.problems.append(str(error))
         return merged
-    merged.problems += [f"record_id {record_id!r} stands in the manifest more than once" for record_id in rows.repeated_ids()]
-    if merged.problems:
-        return merged
-    keys = [shard, *replaced]
-    revoked = read_revoked(objects, layout, keys, merged.warnings).requests
-    reader = AnswerReader(objects, rows, manifest, scratch, revoked, merged.warnings)
-    answers: dict[str, Answers] = {}
-    for prompt in spec.prompts:
-        folders = [layout.chunks_folder(key, prompt.name, recipes[prompt.name]) for key in keys]
-        used = {name: answers[name] for name in prompt.uses}
-        answers[prompt.name] = reader.read(prompt, spec.filters_of(prompt), folders, used)
-    metadata = {"run_id": run_id, "dataset_recipe": dataset_recipe(dict(recipes)), "data_version": version, "shard": shard}
-    tally = Assembly(objects, spec.prompts, manifest, mapping, answers).write(merged.merged_path, merged.failed_path, metadata)
-    merged.counts, merged.reasons, merged.samples = tally.counts(), tally.reasons, tally.samples
-    merged.problems += [
-        f"{count} records have no reply for {name}: materialize captions again"
-        for name, count in tally.unanswered.items()
-        if count
-    ]
-    if rows.fingerprint_of([merged.merged_path, merged.failed_path]) != rows.fingerprint():
-        merged.problems.append("merged and failed together do not hold the records of the manifest, each once")
+    with rows.connection:
+        merged.problems += [f"record_id {record_id!r} stands in the manifest more than once" for record_id in rows.repeated_ids()]
+        if merged.problems:
+            return merged
+        keys = [shard, *replaced]
+        revoked = read_revoked(objects, layout, keys, merged.warnings).requests
+        reader = AnswerReader(objects, rows, manifest, scratch, revoked, merged.warnings)
+        answers: dict[str, Answers] = {}
+        for prompt in spec.prompts:
+            folders = [layout.chunks_folder(key, prompt.name, recipes[prompt.name]) for key in keys]
+            used = {name: answers[name] for name in prompt.uses}
+            answers[prompt.name] = reader.read(prompt, spec.filters_of(prompt), folders, used)
+        metadata = {"run_id": run_id, "dataset_recipe": dataset_recipe(dict(recipes)), "data_version": version, "shard": shard}
+        tally = Assembly(objects, spec.prompts, manifest, mapping, answers).write(
+            merged.merged_path, merged.failed_path, metadata
+        )
+        merged.counts, merged.reasons, merged.samples = tally.counts(), tally.reasons, tally.samples
+        merged.problems += [
+            f"{count} records have no reply for {name}: materialize captions again"
+            for name, count in tally.unanswered.items()
+            if count
+        ]
+        if rows.fingerprint_of([merged.merged_path, merged.failed_path]) != rows.fingerprint():
+            merged.problems.append("merged and failed together do not hold the records of the manifest, each once")
     return merged
 
 

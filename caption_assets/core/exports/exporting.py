@@ -16,7 +16,7 @@ import duckdb
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.exports import csv, hf, imagefolder, jsonl, lance, parquet, sidecars, webdataset, webshart
-from caption_assets.core.exports.job import Options, ShardJob
+from caption_assets.core.exports.job import Options, ShardJob, check_tars
 from caption_assets.core.exports.selection import ExportError, Selection, outputs_of
 from caption_assets.core.exports.target import (
     NOTES,
@@ -109,6 +109,7 @@ def export(
         if found and found["fingerprint"] == facts["fingerprint"]:
             kept.append(shard)
             continue
+        check_tars(objects, plan, spec, shard)
         with Target(objects, folder, shard) as target:
             manifest = table(objects, layout.manifest(shard))
             outputs = outputs_of(pair.merged.schema, selection)

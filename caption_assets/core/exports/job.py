@@ -17,7 +17,8 @@ from caption_assets.core.exports.selection import ExportError, Selection, select
 from caption_assets.core.exports.tarfiles import Contents
 from caption_assets.core.exports.target import Target
 from caption_assets.core.faults import Fault
-from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.objectstore import ObjectMissing, ObjectStore
+from caption_assets.core.plans import Plan, SourceChanged
 from caption_assets.core.sources.pictures import PictureRef, Pictures
 from caption_assets.core.tables import TableHandle
 
@@ -48,10 +49,6 @@ class Picture:
     ref: PictureRef
     size: int
     sha256: str
-
-
-class PictureChanged(ExportError):
-    """A picture's bytes are not those that were captioned."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,8 @@ class ShardJob:
 
 
 def picture_contents(s3: S3Config, spec: DatasetConfig) -> Contents:
-    """Reads Pictures in order, a little ahead. Raises PictureChanged."""
+    """Reads Pictures in order, a little ahead. Raises SourceChanged for other bytes than were captioned; of tars it is known from
+    the tar itself (check_tars)."""
     pictures = Pictures(ObjectStore(s3), spec)
 
     def read(wanted: Iterable[Picture]) -> Iterator[bytes | Fault]:
@@ -150,11 +148,21 @@ def picture_contents(s3: S3Config, spec: DatasetConfig) -> Contents:
 
         for ref, data in pictures.stream(refs()):
             picture = waiting.popleft()
-            if isinstance(data, bytes) and hashlib.sha256(data).hexdigest() != picture.sha256:
-                raise PictureChanged(
-                    f"{ref.uri} has other bytes than when it was captioned; if that is right, run "
-                    f"`caption-assets plan {spec.name} --accept-changed {ref.source_uri}` and caption the shard again"
-                )
+            if isinstance(data, bytes) and ref.place != "member" and hashlib.sha256(data).hexdigest() != picture.sha256:
+                raise SourceChanged(spec.name, ref.source_uri, f"the picture of {ref.record_id} has other bytes")
             yield data
 
     return read
+
+
+def check_tars(objects: ObjectStore, plan: Plan, spec: DatasetConfig, shard: str) -> None:
+    """Raises SourceChanged where a tar of the shard is not the one that was planned."""
+    if plan.generations[plan.planned[shard].generation].kind != "webdataset":
+        return
+    for entry in plan.entries(shard):
+        try:
+            found = objects.head(entry.source_uri)
+        except ObjectMissing:
+            raise SourceChanged(spec.name, entry.source_uri, "is gone") from None
+        if (found.size, found.etag) != (entry.size, entry.etag):
+            raise SourceChanged(spec.name, entry.source_uri, "changed")

@@ -1,8 +1,8 @@
 """`write_shards`: samples into numbered tars, by several processes, within a count and a size, resumable tar by tar.
 
-The caller's process cuts the samples into tars and hands each tar to one worker process; what waits for a worker is bounded, so
-that memory does not grow with the tars. A tar appears whole under its final name; a receipt in `.export/` says what is in it,
-and a later call with the same fingerprint passes over tars that have one.
+The caller's process cuts the samples into tars and hands each tar to one worker process, or writes it itself when all have
+enough to do; what waits for a worker is bounded, so that memory does not grow with the tars. A tar appears whole under its final
+name; a receipt in `.export/` says what is in it, and a later call with the same fingerprint passes over tars that have one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 MAXCOUNT = 10_000
 MAXSIZE = 1 << 30
 MESSAGE_BYTES = 1 << 20
+WAITING_TARS = 2
+"""A worker that has so many to write gets no more; this process then writes one itself."""
 WAITING_MESSAGES = 24
 """Messages of about MESSAGE_BYTES that may wait for one worker."""
 
@@ -57,7 +59,7 @@ def write_shards(
     """Writes `{folder}/{prefix}-00000.tar` and on, and returns a report of each, in order.
 
     maxcount: samples in a tar; maxsize: bytes of a tar, headers included (a larger sample gets a tar of its own). processes: that
-    write; with 1 it is this one. fingerprint: names the input; tars that an earlier call finished for the same one are kept, all
+    write, this one included. fingerprint: names the input; tars that an earlier call finished for the same one are kept, all
     other tars of this prefix replaced or removed. contents: a function importable by name that makes the Contents for what is not
     bytes. progress: called for each finished tar. Raises WorkerFailed, ObjectError, or what the samples raise.
     """
@@ -150,19 +152,19 @@ def _sweep(folder: str, prefix: str) -> None:
 
 
 class _Pool:
-    """Worker processes, started when they are needed; with one process none is started."""
+    """This process and the workers, which are started when they are needed."""
 
     def __init__(self, objects: ObjectStore, setup: Setup, processes: int, done: Callable[[TarReport], None]) -> None:
         self._objects, self._setup, self._processes, self._done = objects, setup, processes, done
         self._workers: list[_Worker] = []
 
     def write(self, name: str, samples: Iterator[Sample]) -> None:
-        if self._processes <= 1:
+        if len(self._workers) < self._processes - 1 and all(worker.waiting for worker in self._workers):
+            self._workers.append(_Worker(self._setup, self._done))
+        worker = min(self._workers, key=lambda w: w.waiting, default=None)
+        if worker is None or worker.waiting >= WAITING_TARS:
             self._done(finish_tar(self._objects, self._setup, name, samples, self._setup.contents()))
             return
-        if len(self._workers) < self._processes and all(worker.waiting for worker in self._workers):
-            self._workers.append(_Worker(self._setup, self._done))
-        worker = min(self._workers, key=lambda w: w.waiting)
         worker.put(name)
         batch: list[Sample] = []
         size = 0

@@ -16,7 +16,6 @@ from caption_assets.core.plans import SourceChanged
 from caption_assets.core.sources.addresses import Address, AddressRules
 from caption_assets.core.sources.embedded import Embedded
 from caption_assets.core.sources.members import Members
-from caption_assets.core.web import fetch_http
 
 CONCURRENCY = 32
 PORTION = 256
@@ -154,6 +153,8 @@ class Pictures:
             return address
         if self._http is None:
             self._http = ThreadPoolExecutor(HTTP_THREADS, thread_name_prefix="http")
+        from caption_assets.core.web import fetch_http  # aiohttp, which collections without http pictures can do without
+
         return self._http.submit(fetch_http, address.uris[0], self._limit)
 
     def _without_store(self, ref: PictureRef, where: Address | Future[bytes] | Fault) -> Read:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from caption_assets.core.exports.exporting import verify
-from caption_assets.core.exports.job import Options, PictureChanged
+from caption_assets.core.exports.job import Options
 from caption_assets.core.exports.selection import ExportError
+from caption_assets.core.plans import SourceChanged
 from caption_assets_tests.core.exports.exportkit import SAID, merged_texts, pictures, run, tars
 from caption_assets_tests.core.mergekit import ONE, Collection, words
 from caption_assets_tests.core.shardkit import jpeg, write_tar
@@ -189,7 +190,7 @@ def test_a_picture_that_is_gone_is_left_out_and_told(tmp_path: Path, format: str
 def test_a_picture_with_other_bytes_stops_the_export(tmp_path: Path) -> None:
     collection, shards = tars(tmp_path)
     write_tar(collection.source / "part-0.tar", [(f"{n:03d}", jpeg(60 + n)) for n in range(4)])
-    with pytest.raises(PictureChanged, match="--accept-changed"):
+    with pytest.raises(SourceChanged, match="--accept-changed"):
         run(collection, shards, "webdataset", tmp_path / "out")
     assert list((tmp_path / "out").glob("*.tar")) == []
 
