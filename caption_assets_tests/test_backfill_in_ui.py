@@ -13,12 +13,17 @@ KEYS = [f"shard-{n:05d}" for n in range(6)]
 CHOSEN, BROKEN = set(KEYS[1:4]), set(KEYS[4:])
 
 
-def finished(ui, count):
-    """The newest of `count` backfills, when it has ended."""
+def finished(ui, number, shards):
+    """The newest of `number` backfills, once all of its runs (one per shard) have ended: run by shard."""
 
     def look():
-        found = ui.backfills()
-        return found[0] if len(found) == count and found[0]["status"].startswith(("COMPLETED", "FAILED")) else None
+        backfills = ui.backfills()
+        if len(backfills) == number:
+            runs = [run for run in ui.runs() if run["tags"].get("dagster/backfill") == backfills[0]["id"]]
+            if len(runs) == shards and all(run["status"] in ("SUCCESS", "FAILURE", "CANCELED") for run in runs):
+                assert set(backfills[0]["partitionNames"]) == {run["tags"]["dagster/partition"] for run in runs}
+                return {run["tags"]["dagster/partition"]: run for run in runs}
+        return None
 
     return ui.wait_for(look)
 
@@ -39,30 +44,28 @@ def test_backfills_of_chosen_missing_and_failed_shards(tmp_path):
             page = new_page(browser)
 
             launch_backfill(page, ui.url, JOB, sorted(CHOSEN))
-            chosen = finished(ui, 1)
-            assert chosen["status"] == "COMPLETED_SUCCESS" and set(chosen["partitionNames"]) == CHOSEN, chosen
+            runs = finished(ui, 1, 3)
+            assert {shard: run["status"] for shard, run in runs.items()} == dict.fromkeys(CHOSEN, "SUCCESS")
+            assert len({run["tags"]["caption_assets/config"] for run in runs.values()}) == 1
             assert [ui.partitions("photos", asset)["materialized"] for asset in ("manifest", "merged", "failed")] == [CHOSEN] * 3
-            runs = [run for run in ui.runs() if run["tags"].get("dagster/backfill") == chosen["id"]]
-            assert sorted(run["tags"]["dagster/partition"] for run in runs) == sorted(CHOSEN), "one run per shard"
-            assert len({run["tags"]["caption_assets/config"] for run in runs}) == 1
             assert states(project) == {key: "done" if key in CHOSEN else "missing" for key in KEYS}
             merged = project.rows("merged")
             assert sorted(merged) == [f"{n:04d}.png" for n in range(4, 16)]
             assert all(list(COLOURS)[int(record[:4]) % 4] in row["caption"] for record, row in merged.items())
 
             launch_backfill(page, ui.url, JOB, preset="Missing")
-            missing = finished(ui, 2)
-            assert set(missing["partitionNames"]) == set(KEYS) - CHOSEN
+            assert set(finished(ui, 2, 3)) == set(KEYS) - CHOSEN
             assert states(project) == {key: "failed" if key in BROKEN else "done" for key in KEYS}, "their source has changed"
             assert ui.partitions("photos", "concat_grids")["failed"] == BROKEN
 
             for name in ("0017.png", "0021.png"):
                 (tmp_path / name).rename(tmp_path / "photos" / name)
             launch_backfill(page, ui.url, JOB, preset="Failed")
-            failed = finished(ui, 3)
-            assert failed["status"] == "COMPLETED_SUCCESS" and set(failed["partitionNames"]) == BROKEN
+            assert set(finished(ui, 3, 2)) == BROKEN
             assert ui.partitions("photos", "merged")["materialized"] == set(KEYS)
             assert set(states(project).values()) == {"done"}
             assert len(project.rows("merged")) == 24
+            ended = ["COMPLETED_SUCCESS", "COMPLETED_FAILED", "COMPLETED_SUCCESS"]
+            ui.wait_for(lambda: [backfill["status"] for backfill in ui.backfills()] == ended)
         asked = [entry.kind for entry in stub.log if not entry.canary]
         assert asked == ["grid"] * 6, "each grid once"
