@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from caption_assets.core.columns import SOURCE_REASONS
 from caption_assets_tests.core.sources.sourcekit import Collected, collect, picture, sha256, tar_bytes, write
 
-bounded = settings(max_examples=120, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+bounded = settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=6)
 cuts = st.one_of(st.none(), st.floats(0, 1))
