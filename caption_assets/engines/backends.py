@@ -45,7 +45,7 @@ class Backend(Protocol):
         ...
 
     def condemn(self, index: int) -> None:
-        """Endpoint `index` lies: a server of this program is stopped, so that the next session starts a new one."""
+        """Endpoint `index` lies, or answers nothing: a server of this program is not to be used again. Does not block."""
         ...
 
     def touch(self) -> None:

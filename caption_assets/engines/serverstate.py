@@ -109,6 +109,17 @@ class ServerFolder:
         """No server is known any more."""
         (self.path / "server.json").unlink(missing_ok=True)
 
+    def condemn(self) -> None:
+        """The server that is known now is not to be used again; who looks for it next ends it and starts another."""
+        if info := self.info():
+            self._put("condemned", info.server.token)
+
+    def condemned(self, info: ServerInfo) -> bool:
+        try:
+            return (self.path / "condemned").read_text() == info.server.token
+        except OSError:
+            return False
+
     def touch(self, idle_stop_s: float) -> None:
         """Somebody uses it, and wants it to stop after so much idle time."""
         with contextlib.suppress(OSError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -41,7 +40,9 @@ def ensure_server(spec: ServerSpec, idle_stop_s: float, say: Say, stop: threadin
     progress = Progress(spec, folder, say, stop)
     with folder.locked(while_waiting=lambda: progress.tick("another process starts it")):
         info = folder.info()
-        if info and info.alive and info.state == "ready" and not _healthy_in_time(info):
+        if info and info.alive and folder.condemned(info):
+            _end(folder, info, 0)
+        elif info and info.alive and info.state == "ready" and not _healthy_in_time(info):
             say(f"the vLLM server of {spec.model} {'does not answer' if info.alive else 'has died'}: starting it again")
             _end(folder, info, 0)
         elif info and info.alive and info.state == "stopping":
@@ -169,11 +170,7 @@ class VllmServers:
         return place
 
     def condemn(self, index: int) -> None:
-        """Without waiting: who needs it next finds it stopping, and starts a new one."""
-        info = ServerFolder.of(self._wanted()[index].identity).info()
-        if info and info.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(info.supervisor.pid, signal.SIGTERM)
+        ServerFolder.of(self._wanted()[index].identity).condemn()
 
     def touch(self) -> None:
         for spec in self._specs:
