@@ -197,7 +197,7 @@ def test_an_outage_is_no_error_of_a_record(stubs, trouble):
 
 def test_endpoints_that_only_throttle_are_given_up_some_time(stubs):
     servers = stubs("ok", "ok", capacity=-1)
-    with pytest.raises(EngineDown, match="only throttled|429: slow down"):
+    with pytest.raises(EngineDown, match=r"only throttled|429: slow down"):
         caption(Shard(10), fleet(urls(servers)))
 
 
