@@ -1,14 +1,17 @@
-"""write_shards beside `tar c` of the same files, its memory, and what a SIGKILL in the middle leaves.
+"""The WebDataset export, and write_shards on its own, beside `tar c` of the same bytes; memory; a SIGKILL in the middle.
 
     python -m caption_assets_tests.benchmarks.write_shards [--samples 20000] [--rounds 5] [--processes 2]
 
-A sample is a picture of 40 to 80 KB, a text and a JSON. Both ways read the same files and end with their tars synced to disk. tar
-writes one tar in one process and computes no checksum.
+A sample is a picture of 40 to 80 KB, a text and a JSON with everything that merged knows. The export reads the pictures from one
+tar; write_shards and tar read three files per sample; all end with their tars synced to disk. tar writes one tar in one process
+and computes no checksums.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import os
 import random
 import resource
@@ -23,25 +26,65 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from caption_assets.config import DatasetConfig
+from caption_assets.core.columns import FAILED, merged_columns
+from caption_assets.core.exports.exporting import export
+from caption_assets.core.exports.job import Options
 from caption_assets.core.exports.tarfiles import FilePart, Sample
 from caption_assets.core.exports.tarwriting import write_shards
+from caption_assets.core.layout import Layout
+from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.planning import make_plan
+from caption_assets.core.sources import read_manifest
+from caption_assets.core.tables import arrow_schema, write_parquet
+from caption_assets_tests.benchmarks.bigshard import caption
 
 MAXCOUNT = 2000
 
 
-def make_files(folder: Path, count: int) -> None:
-    chance = random.Random(1)
+def make_collection(root: Path, count: int) -> tuple[DatasetConfig, Layout]:
+    """A tar of pictures, planned, and merged with captions."""
+    spec = DatasetConfig.model_validate({"name": "photos", "source": f"{root}/source/", "prompts": [{"text": "Describe it."}]})
+    layout, objects, chance = Layout(f"{root}/store", "photos"), ObjectStore(), random.Random(1)
     noise = chance.randbytes(200_000)
-    for number in range(count):
-        path = folder / f"{number // 1000:03d}" / f"{number:06d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        start, size = chance.randint(0, 100_000), chance.randint(40_000, 80_000)
-        path.write_bytes(noise[start : start + size])
-        path.with_suffix(".txt").write_bytes(b"a caption of some length " * 8)
-        path.with_suffix(".json").write_bytes(b'{"caption": "a caption of some length"}' * 15)
+    (root / "source").mkdir()
+    with tarfile.open(root / "source" / "part.tar", "w") as tar:
+        for number in range(count):
+            info = tarfile.TarInfo(f"{number:06d}.jpg")
+            info.size, start = chance.randint(40_000, 80_000), chance.randint(0, 100_000)
+            tar.addfile(info, io.BytesIO(noise[start : start + info.size]))
+    plan = make_plan(objects, layout, spec).plan
+    manifest = write_parquet(objects, layout.manifest("part"), read_manifest(objects, spec, plan.entries("part")))
+    columns = arrow_schema(merged_columns(["caption"])).with_metadata({"run_id": "r", "dataset_recipe": "d", "data_version": "v"})
+    info = {
+        "recipe": "r" * 16,
+        "model": "Qwen/Qwen2.5-VL-3B-Instruct",
+        "revision": "a" * 40,
+        "finish_reason": "stop",
+        "attempt": 1,
+    }
+    info |= {"completion_tokens": 50, "run_id": "r" * 36, "captioned_at": 1_800_000_000_000_000}
+    for uri in (layout.merged("part"), layout.failed("part")):
+        Path(uri).parent.mkdir(parents=True)
+    with open(root / "source" / "part.tar", "rb") as tar, pq.ParquetWriter(layout.merged("part"), columns) as writer:
+        for batch in manifest.batches(objects):
+            rows = []
+            for row in batch.to_pylist():
+                tar.seek(row["byte_offset"])
+                data = tar.read(row["byte_length"])
+                shown = {"width": 640, "height": 480, "format": "jpeg", "file_bytes": len(data)}
+                shown |= {"sha256": hashlib.sha256(data).hexdigest(), "caption": caption(chance), "caption_info": info}
+                rows.append(row | shown)
+            writer.write_table(pa.Table.from_pylist(rows, columns))
+    pq.write_table(arrow_schema(FAILED).with_metadata(columns.metadata).empty_table(), layout.failed("part"))
+    return spec, layout
 
 
-def samples(folder: Path) -> Iterator[Sample]:
+def samples(folder: str) -> Iterator[Sample]:
+    """The extracted samples of an export."""
     for group in sorted(os.listdir(folder)):
         with os.scandir(f"{folder}/{group}") as entries:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
@@ -50,13 +93,13 @@ def samples(folder: Path) -> Iterator[Sample]:
             yield Sample(f"{group}/{key}", {e: FilePart(f"{folder}/{group}/{name}", sizes[name]) for e, name in names.items()})
 
 
-def write(source: Path, out: Path, processes: int) -> int:
-    reports = write_shards(samples(source), str(out), maxcount=MAXCOUNT, processes=processes, fingerprint="files")
+def write(source: str, out: str, processes: int) -> int:
+    reports = write_shards(samples(source), out, maxcount=MAXCOUNT, processes=processes, fingerprint="files")
     return sum(report.records for report in reports)
 
 
-def tar(source: Path, out: Path) -> None:
-    subprocess.run(["tar", "cf", str(out), "-C", str(source), "."], check=True)
+def tar(source: str, out: str) -> None:
+    subprocess.run(["tar", "cf", out, "-C", source, "."], check=True)
     handle = os.open(out, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
@@ -66,37 +109,55 @@ def cpu() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def spent(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds, of child processes, too."""
+def spent(work: Callable[[], object], out: str) -> tuple[float, float]:
+    """Wall and CPU seconds, of child processes, too; without what was there before."""
+    shutil.rmtree(out, ignore_errors=True)
+    os.sync()
     wall, begun = time.perf_counter(), cpu()
     work()
     return time.perf_counter() - wall, cpu() - begun
 
 
-def killed_and_resumed(source: Path, out: Path, processes: int, after_s: float) -> None:
-    """Prints how many tars stood whole after the kill, and whether every sample is there once in the end."""
-    command = [sys.executable, "-m", "caption_assets_tests.benchmarks.write_shards", "--source", str(source), "--out", str(out)]
-    process = subprocess.Popen([*command, "--processes", str(processes)], stdout=subprocess.DEVNULL)
+def keys(folder: str) -> list[str]:
+    found = []
+    for path in Path(folder).glob("*.tar"):
+        with tarfile.open(path) as members:
+            found += [name.removesuffix(".jpg") for name in members.getnames() if name.endswith(".jpg")]
+    return found
+
+
+def killed_and_resumed(source: str, out: str, processes: int, after_s: float) -> None:
+    """Prints how many samples stood in whole tars after the kill, and whether every sample is there once in the end."""
+    shutil.rmtree(out, ignore_errors=True)
+    process = subprocess.Popen([*_command(source, out), "--processes", str(processes)], stdout=subprocess.DEVNULL)
     time.sleep(after_s)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     time.sleep(1)
     whole = keys(out)
-    wall, _ = spent(lambda: write(source, out, processes))
-    found = keys(out)
-    wanted = [sample.key for sample in samples(source)]
+    begun = time.perf_counter()
+    write(source, out, processes)
+    once = sorted(keys(out)) == [sample.key for sample in samples(source)]
+    left = [path.name for path in Path(out).iterdir() if path.name.startswith(".caption")]
     print(
-        f"killed after {after_s:.1f} s: {len(whole)} samples in whole tars; resumed in {wall:.1f} s; "
-        f"every sample once: {sorted(found) == wanted}; left behind: {sum(1 for p in out.iterdir() if p.name[0] == '.') - 1}"
+        f"killed after {after_s:.1f} s with {len(whole)} samples in whole tars; resumed in {time.perf_counter() - begun:.1f} s; "
+        f"every sample once: {once}; left behind: {left}"
     )
 
 
-def keys(folder: Path) -> list[str]:
-    found = []
-    for path in folder.glob("*.tar"):
-        with tarfile.open(path) as members:
-            found += [name.removesuffix(".jpg") for name in members.getnames() if name.endswith(".jpg")]
-    return found
+def largest_process(source: str, out: str, folder: Path, count: int) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "part").mkdir(parents=True)
+    for name in sorted(os.listdir(f"{source}/{os.listdir(source)[0]}"))[: 3 * count]:
+        os.symlink(f"{source}/{os.listdir(source)[0]}/{name}", folder / "part" / name)
+    done = subprocess.run(_command(str(folder), out), capture_output=True, text=True, check=True)
+    written, megabytes = done.stdout.split()
+    print(f"{written} samples: largest process {megabytes} MB")
+
+
+def _command(source: str, out: str) -> list[str]:
+    return [sys.executable, "-m", "caption_assets_tests.benchmarks.write_shards", "--source", source, "--out", out]
 
 
 def main() -> None:
@@ -104,39 +165,48 @@ def main() -> None:
     options.add_argument("--samples", type=int, default=20_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--processes", type=int, default=2)
-    options.add_argument("--source", type=Path, help=argparse.SUPPRESS)
-    options.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--source", help=argparse.SUPPRESS)
+    options.add_argument("--out", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.source:
-        print(write(given.source, given.out, given.processes), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        written = write(given.source, given.out, given.processes)
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        print(written, peak // 1024)
         return
     with tempfile.TemporaryDirectory() as folder:
-        source, out = Path(folder) / "source", Path(folder) / "out"
-        make_files(source, given.samples)
-        runs: dict[str, list[tuple[float, float]]] = {"tar c": [], "write_shards": []}
+        spec, layout = make_collection(Path(folder), given.samples)
+        files, out, one = f"{folder}/files", f"{folder}/out", f"{folder}/all.tar"
+        chosen = Options(processes=given.processes, maxcount=MAXCOUNT)
+
+        def exported() -> None:
+            result = export(ObjectStore(), layout, spec, ["part"], "webdataset", out, options=chosen)
+            assert (result.records, result.left_out) == (given.samples, 0)
+
+        exported()
+        os.makedirs(f"{files}/part")
+        for path in sorted(Path(out).glob("*.tar")):
+            subprocess.run(["tar", "xf", str(path), "-C", f"{files}/part"], check=True)
+        ways: dict[str, Callable[[], object]] = {
+            "tar c": lambda: tar(files, one),
+            "export": exported,
+            "write_shards": lambda: write(files, out, given.processes),
+        }
+        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(given.rounds):
-            runs["tar c"].append(spent(lambda: tar(source, Path(folder) / "all.tar")))
-            shutil.rmtree(out, ignore_errors=True)
-            runs["write_shards"].append(spent(lambda: write(source, out, given.processes)))
-        size = (Path(folder) / "all.tar").stat().st_size
-        (Path(folder) / "all.tar").unlink()
+            for name, way in ways.items():
+                runs[name].append(spent(way, out))
+        size = os.stat(one).st_size
+        os.unlink(one)
         middle = {name: [statistics.median(figures) for figures in zip(*found, strict=True)] for name, found in runs.items()}
         print(f"{given.samples} samples, {size / 1e9:.2f} GB, {given.processes} processes, median of {given.rounds}")
         for name, (wall, used) in middle.items():
-            print(f"{name:13} wall {wall:5.2f} s  cpu {used:5.2f} s  {size / 1e6 / wall:6.0f} MB/s")
-        print(f"speed of write_shards: {middle['tar c'][0] / middle['write_shards'][0]:.2f} of tar c")
-        shutil.rmtree(out)
-        killed_and_resumed(source, out, given.processes, middle["write_shards"][0] / 2)
+            print(
+                f"{name:13} wall {wall:5.2f} s  cpu {used:5.2f} s  {size / 1e6 / wall:5.0f} MB/s  "
+                f"speed {middle['tar c'][0] / wall:.2f} of tar c"
+            )
+        killed_and_resumed(files, out, given.processes, middle["write_shards"][0] / 2)
         for count in (given.samples // 4, given.samples):
-            few = Path(folder) / "few"
-            shutil.rmtree(few, ignore_errors=True)
-            few.mkdir()
-            for group in sorted(source.iterdir())[: -(-count // 1000)]:
-                (few / group.name).symlink_to(group)
-            command = [sys.executable, "-m", "caption_assets_tests.benchmarks.write_shards", "--source", str(few)]
-            shutil.rmtree(out, ignore_errors=True)
-            done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=True)
-            print(f"{count} samples: largest process {done.stdout.split()[1]} MB")
+            largest_process(files, out, Path(folder) / "few", count)
 
 
 if __name__ == "__main__":

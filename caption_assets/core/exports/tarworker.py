@@ -65,7 +65,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     try:
         _work(pipe)
-    except (EOFError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         sys.exit(130)  # whoever started this process is gone, or ends
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
