@@ -184,6 +184,7 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo(f"caption-assets: {error}", err=True)
         sys.exit(USAGE)
     except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; `caption-assets run` goes on where this stopped", err=True)
         sys.exit(INTERRUPTED)
 
 

@@ -137,6 +137,7 @@ def caption_round(
 ) -> Iterator[dg.MaterializeResult]:
     """Asks what the stage still owes and yields its materialization; yields nothing while a remote batch is open."""
     from caption_assets.core.captioning import ShardJob, caption_shard
+    from caption_assets.core.modelpin import as_pinned
 
     ds, context = shard.ds, shard.context
     shard.check_config()
@@ -159,7 +160,7 @@ def caption_round(
     with shard.lease(), _retried(context):
         summary = caption_shard(
             job,
-            engine.open(ds.engine),
+            engine.open(as_pinned(ds.engine, revision)),
             stage=stage,
             extra_round=alone,
             only_reasons=frozenset(reasons.split(",")) if reasons else None,

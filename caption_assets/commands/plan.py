@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from caption_assets.commands.run import ensure_plan
+from caption_assets.commands.workers import Workers
 from caption_assets.commands.workplace import DONE, FAILED, Workplace
-from caption_assets.runs import Runner
 
 
 def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
@@ -15,8 +15,9 @@ def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
     if accept_changed:
         result = make_plan(place.objects, ds.layout, ds.spec, accept_changed=accept_changed)
         register_shards(place.instance, ds, result.plan)
-    if not ensure_plan(place, Runner(place.instance), ds):
-        return FAILED
+    with Workers() as workers:
+        if not ensure_plan(place, workers, ds):
+            return FAILED
     shards = load_plan(place.objects, ds.layout).shards
     print(f"{ds.name}: {len(shards)} shards" + (f", {shards[0]} to {shards[-1]}" if shards else ""))
     return DONE

@@ -33,9 +33,8 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
         for asset in SHARD_ASSETS:
             reported, lost = found.reported.get(asset, []), found.lost.get(asset, [])
             if reported or lost:
-                print(
-                    f"{ds.name}/{asset}: {len(reported)} shards found in the store and reported, {len(lost)} lost there and marked missing"
-                )
+                found_there, gone = f"{len(reported)} shards found in the store", f"{len(lost)} lost there and marked missing"
+                print(f"{ds.name}/{asset}: {found_there}, {gone}")
         if not found.reported and not found.lost:
             print(f"{ds.name}: Dagster and the store agree")
     return DONE
@@ -117,7 +116,7 @@ class Stored:
     def _captions(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
         """Captions are done when every cell of every current recipe is."""
         from caption_assets.core.captioning import count_pending
-        from caption_assets.core.merging import data_version
+        from caption_assets.core.chunks import data_version, replaced_shards
 
         manifest, mapping = self._handle(self.ds.layout.manifest(shard)), self._handle(self.ds.layout.mapping(shard))
         if manifest is None or mapping is None:
@@ -125,7 +124,8 @@ class Stored:
         made = current_recipes(self.place, self.ds)
         if count_pending(self.place.objects, self.ds.layout, self.ds.spec, shard, made, manifest, mapping).requests:
             return None
-        return data_version(self.place.objects, self.ds.layout, self.ds.spec, shard, made), {}
+        replaced = replaced_shards(self.place.objects, self.ds.layout, manifest.metadata)
+        return data_version(self.place.objects, self.ds.layout, self.ds.spec, shard, made, replaced), {}
 
     def _pair(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
         from caption_assets.core.merging import read_pair

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from caption_assets.commands import terminal
-from caption_assets.commands.interrupts import watched
-from caption_assets.commands.workplace import BUSY, DONE, FAILED, INTERRUPTED, UsageError, Workplace, choose_shards
+from caption_assets.commands.workers import Task, Workers
+from caption_assets.commands.workplace import BUSY, DONE, FAILED, UsageError, Workplace, choose_shards
 
 if TYPE_CHECKING:
     from caption_assets.core.captioning import Pending
     from caption_assets.partitions import Dataset
-    from caption_assets.runs import Runner
 
 Todo = list[tuple[str, tuple[str, ...]]]
 
 
 @dataclass
 class Outcome:
-    """What came of a loop over shards."""
+    """What came of a loop over shards: those that failed, and those that another run holds."""
 
-    done: int = 0
     failed: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
-    interrupted: bool = False
 
     @property
     def exit_code(self) -> int:
-        if self.interrupted:
-            return INTERRUPTED
         return FAILED if self.failed else BUSY if self.busy else DONE
 
 
@@ -39,27 +35,25 @@ def run(place: Workplace, names: Sequence[str], shards: str | None, dry_run: boo
     """Plans what is new, then materializes per shard what is missing or out of date."""
     from caption_assets.commands.reconcile import reconcile_dataset
     from caption_assets.liveness import clear_dead_runs
-    from caption_assets.runs import Runner
 
     for run_id in clear_dead_runs(place.instance, place.datasets, place.objects):
         print(f"run {run_id[:8]} was dead: marked failed, its slots are free")
-    runner, outcome = Runner(place.instance), Outcome()
-    for ds in place.chosen(names):
-        if not ensure_plan(place, runner, ds):
-            outcome.failed.append(f"{ds.name}/shard_plan")
-            continue
-        reconcile_dataset(place, ds)
-        todo = _todo(place, ds, shards)
-        if dry_run:
-            _say_dry_run(place, ds, todo)
-            continue
-        _run_shards(place, runner, ds, todo, outcome)
-        if outcome.interrupted:
-            break
+    outcome = Outcome()
+    with Workers() as workers:
+        for ds in place.chosen(names):
+            if not ensure_plan(place, workers, ds):
+                outcome.failed.append(f"{ds.name}/shard_plan")
+                continue
+            reconcile_dataset(place, ds)
+            todo = _todo(place, ds, shards)
+            if dry_run:
+                _say_dry_run(place, ds, todo)
+            else:
+                _run_shards(place, workers, ds, todo, outcome)
     return outcome.exit_code
 
 
-def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
+def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> bool:
     """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new."""
     from caption_assets.assets.plan import register_shards
     from caption_assets.core.objectstore import ObjectError
@@ -68,15 +62,25 @@ def ensure_plan(place: Workplace, runner: Runner, ds: Dataset) -> bool:
 
     try:
         if new_objects(place.objects, ds.layout, ds.spec):
-            run_id, success = runner.run(ds, "plan", ["shard_plan"])
-            if not success:
-                terminal.failure(place.instance, run_id, f"{ds.name}/shard_plan")
-            return success
+            return _run_one(place, workers, Task(ds.name, "plan", ["shard_plan"]))
         register_shards(place.instance, ds, load_plan(place.objects, ds.layout))
         return True
     except (PlanError, ObjectError) as error:
         print(f"{ds.name}: {error}")
         return False
+
+
+def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
+    """One run by itself; says what went wrong."""
+    successes = []
+
+    def ended(task: Task, run_id: str | None, success: bool) -> None:
+        successes.append(success)
+        if not success:
+            terminal.failure(place.instance, run_id, task.title)
+
+    workers.run([task], ended)
+    return all(successes)
 
 
 def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
@@ -90,47 +94,38 @@ def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
 
 
 def _run_shards(
-    place: Workplace,
-    runner: Runner,
-    ds: Dataset,
-    todo: Todo,
-    outcome: Outcome,
-    tags: dict[str, str] | None = None,
+    place: Workplace, workers: Workers, ds: Dataset, todo: Todo, outcome: Outcome, tags: dict[str, str] | None = None
 ) -> None:
     if not todo:
         print(f"{ds.name}: nothing to do, every shard is done")
-        return _index(place, runner, ds, outcome)
-    print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}")
-    started = time.monotonic()
-    for number, (shard, needs) in enumerate(todo, 1):
-        with terminal.shard_progress(f"{ds.name}/{shard}"), watched() as interrupts:
-            run_id, success = runner.run(ds, "caption_shard", needs, shard, tags)
-            outcome.interrupted = interrupts.seen
-        end = terminal.how_it_ended(place.instance, run_id, success)
-        if outcome.interrupted:
-            print("interrupted; `caption-assets run` goes on where this stopped")
-            return None
+        return _index(place, workers, ds, outcome)
+    print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}", flush=True)
+    started, numbers = time.monotonic(), itertools.count(1)
+
+    def ended(task: Task, run_id: str | None, success: bool) -> None:
+        number, end = next(numbers), terminal.how_it_ended(place.instance, run_id, success)
         if end == "done":
-            outcome.done += 1
             left = (time.monotonic() - started) / number * (len(todo) - number)
-            terminal.shard_line(place.instance, ds, shard, number, len(todo), left)
-        else:
-            (outcome.busy if end == "busy" else outcome.failed).append(f"{ds.name}/{shard}")
-            terminal.failure(place.instance, run_id, f"{ds.name}/{shard}")
-    return _index(place, runner, ds, outcome)
+            terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left)
+            return
+        (outcome.busy if end == "busy" else outcome.failed).append(task.title)
+        terminal.failure(place.instance, run_id, task.title)
+
+    tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}) for shard, needs in todo]
+    with terminal.shard_bars() as progress:
+        workers.run(tasks, ended, progress)
+    return _index(place, workers, ds, outcome)
 
 
-def _index(place: Workplace, runner: Runner, ds: Dataset, outcome: Outcome) -> None:
+def _index(place: Workplace, workers: Workers, ds: Dataset, outcome: Outcome) -> None:
     """Brings captions.duckdb up to date, when a shard was merged since it was built."""
     index = place.instance.get_latest_materialization_event(ds.key("caption_index"))
     built = index.timestamp if index else 0.0
     merged = place.instance.get_latest_materialization_event(ds.key("merged"))
     if merged is None or (merged.timestamp <= built and place.objects.exists(ds.layout.index)):
         return
-    run_id, success = runner.run(ds, "caption_index", ["caption_index"])
-    if not success:
+    if not _run_one(place, workers, Task(ds.name, "caption_index", ["caption_index"])):
         outcome.failed.append(f"{ds.name}/caption_index")
-        terminal.failure(place.instance, run_id, f"{ds.name}/caption_index")
 
 
 def _requests(place: Workplace, ds: Dataset, todo: Todo) -> str:
@@ -194,21 +189,20 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     from caption_assets.assets.shard_run import REASON_TAG
     from caption_assets.core.columns import REASONS
     from caption_assets.liveness import clear_dead_runs
-    from caption_assets.runs import Runner
 
     unknown = [reason for reason in reasons if reason not in REASONS]
     if unknown:
         raise UsageError(f"--reason {unknown[0]}: no such reason; there are {', '.join(REASONS)}")
     clear_dead_runs(place.instance, place.datasets, place.objects)
     (ds,) = place.chosen([name])
-    runner, outcome = Runner(place.instance), Outcome()
-    chosen = shards_with(place, ds, set(reasons), shards)
+    outcome, chosen = Outcome(), shards_with(place, ds, set(reasons), shards)
     if not chosen:
         print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
     grids = ("concat_grids",) if ds.spec.grid.keep == "until_merged" else ()
     needs = (*grids, "recaptions", "merged", "failed")
-    _run_shards(place, runner, ds, [(shard, needs) for shard in chosen], outcome, tags)
+    with Workers() as workers:
+        _run_shards(place, workers, ds, [(shard, needs) for shard in chosen], outcome, tags)
     return outcome.exit_code
 
 

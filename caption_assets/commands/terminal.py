@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from caption_assets.display import plain
-from caption_assets.progress import listening
 
 if TYPE_CHECKING:
     import dagster as dg
     from dagster._core.execution.plan.objects import StepFailureData
+    from rich.progress import TaskID
 
+    from caption_assets.commands.workers import Task
     from caption_assets.partitions import Dataset
 
 
@@ -26,10 +27,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 @contextmanager
-def shard_progress(title: str) -> Iterator[None]:
-    """A bar with rate and ETA while a shard is at work, on a terminal; nothing elsewhere."""
+def shard_bars() -> Iterator[Callable[[Task, dict[str, Any]], None] | None]:
+    """A bar with rate and ETA for each shard at work, on a terminal; None elsewhere."""
     if not sys.stdout.isatty():
-        yield
+        yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -40,14 +41,18 @@ def shard_progress(title: str) -> Iterator[None]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task(plain(title), total=None, rate="")
+    with Progress(*columns, transient=True) as bars:
+        known: dict[str, TaskID] = {}
 
-        def show(stage: str, done: int, total: int | None, rate: float) -> None:
-            bar.update(task, description=f"{plain(title)} {stage}", completed=done, total=total, rate=f"{rate:,.0f} pictures/s")
+        def show(task: Task, message: dict[str, Any]) -> None:
+            if task.title not in known:
+                known[task.title] = bars.add_task("", total=None, rate="")
+            bar, done, total = known[task.title], message["done"], message["total"]
+            text = f"{plain(task.title)} {message['stage']}"
+            bars.update(bar, description=text, completed=done, total=total, rate=f"{message['rate']:,.0f} pictures/s")
+            bars.update(bar, visible=total is None or done < total)
 
-        with listening(show):
-            yield
+        yield show
 
 
 def shard_line(instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float) -> None:
@@ -66,7 +71,7 @@ def _merged(ds: Dataset, shard: str) -> dg.AssetRecordsFilter:
     return dagster.AssetRecordsFilter(asset_key=ds.key("merged"), asset_partitions=[shard])
 
 
-def how_it_ended(instance: dg.DagsterInstance, run_id: str, success: bool) -> str:
+def how_it_ended(instance: dg.DagsterInstance, run_id: str | None, success: bool) -> str:
     """done, failed, or busy: another run holds the shard."""
     from caption_assets.assets.shard_run import HELD_BY
 
@@ -79,24 +84,26 @@ def how_it_ended(instance: dg.DagsterInstance, run_id: str, success: bool) -> st
     return "failed"
 
 
-def step_failures(instance: dg.DagsterInstance, run_id: str) -> list[StepFailureData]:
+def step_failures(instance: dg.DagsterInstance, run_id: str | None) -> list[StepFailureData]:
     """What the failed steps of a run left, in order."""
     import dagster
 
+    if run_id is None:
+        return []
     events = [entry.dagster_event for entry in instance.all_logs(run_id, of_type=dagster.DagsterEventType.STEP_FAILURE)]
     return [event.step_failure_data for event in events if event is not None]
 
 
-def failure(instance: dg.DagsterInstance, run_id: str, what: str) -> None:
+def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> None:
     """What failed and why, in one line on stderr."""
-    said = "see the run in the UI"
+    said = "see the run in the UI" if run_id else "its process was killed; run again"
     for failed in step_failures(instance, run_id):
         if failed.user_failure_data is not None and failed.user_failure_data.description:
             said = failed.user_failure_data.description
         elif failed.error is not None:
             cause = failed.error.cause or failed.error
             said = (cause.message.strip().splitlines() or [str(cause.cls_name)])[-1]
-    print(f"{what}: failed (run {run_id[:8]}): {plain(said)}", file=sys.stderr, flush=True)
+    print(f"{what}: failed (run {(run_id or '?')[:8]}): {plain(said)}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

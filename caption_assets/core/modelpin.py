@@ -27,6 +27,13 @@ def pinned_revision(objects: ObjectStore, layout: Layout, engine: EngineConfig) 
     return revision
 
 
+def as_pinned(engine: EngineConfig, revision: str | None) -> EngineConfig:
+    """The engine that serves the pinned revision; folders and endpoints that run already serve what they have."""
+    if revision is None or engine.kind == "openai" or model_folder(engine.model) is not None:
+        return engine
+    return engine.model_copy(update={"revision": revision})
+
+
 def _read(objects: ObjectStore, layout: Layout) -> dict[str, str | None]:
     try:
         return dict(json.loads(objects.read(layout.model))["revisions"])

@@ -1,0 +1,78 @@
+"""A process that runs shards one after the other for `caption-assets run`, which tells it which on stdin.
+
+Each worker executes its Dagster runs in its main thread, where interrupts arrive; two of them keep an engine busy: the second
+shard is read and put into grids while the first one is asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from typing import IO, Any
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Reads `{"dataset", "job", "assets", "shard", "tags"}` lines, writes `{"event": …}` lines."""
+    _end_with_parent()
+    # Between runs an interrupt is nothing: the parent closes stdin. During a run Dagster makes an exception of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = _private_stdout()
+    _show_engine_starts()
+    from dagster import DagsterInstance
+
+    from caption_assets.config import load_config
+    from caption_assets.partitions import Dataset
+    from caption_assets.progress import listening
+    from caption_assets.runs import Runner
+
+    config = load_config()
+    datasets = {spec.name: Dataset(config, spec) for spec in config.datasets}
+
+    def show(stage: str, done: int, total: int | None, rate: float) -> None:
+        _say(answers, event="progress", stage=stage, done=done, total=total, rate=rate)
+
+    with DagsterInstance.get() as instance, listening(show):
+        runner = Runner(instance)
+        for line in sys.stdin:
+            task = json.loads(line)
+            run_id, success = runner.run(datasets[task["dataset"]], task["job"], task["assets"], task["shard"], task["tags"])
+            _say(answers, event="ended", run_id=run_id, success=success)
+
+
+def _say(answers: IO[str], **message: Any) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+def _show_engine_starts() -> None:
+    """Starting a model takes minutes: its progress lines go to the user's terminal."""
+    logger, handler = logging.getLogger("caption_assets.engines"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _private_stdout() -> IO[str]:
+    """The pipe to the parent; whatever else prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answers
+
+
+def _end_with_parent() -> None:
+    """When the command is killed, its workers are interrupted: they store what was answered and mark their runs failed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:
+        sys.exit()
+
+
+if __name__ == "__main__":
+    main()
