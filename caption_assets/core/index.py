@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,6 +28,7 @@ from caption_assets.core.recipes import digest
 from caption_assets.core.tables import TableHandle, literal_path
 
 SHARDS_AT_A_TIME = 64
+READERS = 16
 MEMORY_LIMIT = "2GB"
 _TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE"}
 _BY_REASON = """
@@ -129,8 +131,9 @@ class _Build:
 
     def _pairs(self, shards: Sequence[str]) -> dict[str, Pair]:
         found = {}
-        for shard in shards:
-            pair = read_pair(self._objects, self._layout, shard)
+        with ThreadPoolExecutor(READERS) as pool:
+            pairs = list(pool.map(lambda shard: read_pair(self._objects, self._layout, shard), shards))
+        for shard, pair in zip(shards, pairs, strict=True):
             if pair is not None and pair.merged.metadata["data_version"] == self._request.shards[shard]:
                 found[shard] = pair
             else:

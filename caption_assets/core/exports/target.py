@@ -117,13 +117,15 @@ def listed(objects: ObjectStore, folder: str, shard: str) -> Iterator[dict[str, 
 
 def begin(objects: ObjectStore, folder: str, head: dict[str, Any]) -> None:
     """Claims an empty folder, or finds that it holds this very export. Raises ExportError."""
+    empty = {**head, "records": 0, "files": 0, "bytes": 0, "recipes": {}, "shards": {}}
     found = _read(objects, folder + SUMMARY)
     if found is None:
-        if (other := next(iter(objects.list(folder)), None)) is not None:
-            raise ExportError(f"{folder} is not empty and is no export ({other.uri}): choose an empty or new folder")
-        if objects.put_new(folder + SUMMARY, _json({**head, "records": 0, "files": 0, "bytes": 0, "recipes": {}, "shards": {}})):
+        other = next(iter(objects.list(folder)), None)
+        if other is None and objects.put_new(folder + SUMMARY, _json(empty)):
             return
-        found = _read(objects, folder + SUMMARY) or {}
+        found = _read(objects, folder + SUMMARY)  # another shard's export may have begun meanwhile
+        if found is None:
+            raise ExportError(f"{folder} is not empty and is no export ({other and other.uri}): choose an empty or new folder")
     for key, value in head.items():
         if found.get(key) != value:
             raise ExportError(

@@ -77,10 +77,10 @@ def pictures(root: Path, place: str = "", objects: ObjectStore | None = None) ->
     return collection, shards
 
 
-def tars(root: Path) -> tuple[Collection, list[str]]:
-    """Two tars that use the same keys for different pictures, captioned and merged."""
+def tars(root: Path, count: int = 2) -> tuple[Collection, list[str]]:
+    """Tars that use the same keys for different pictures, captioned and merged."""
     collection = Collection(root, {"grid": ONE})
-    for number in range(2):
+    for number in range(count):
         write_tar(collection.source / f"part-{number}.tar", [(f"{n:03d}", jpeg(10 * number + n)) for n in range(4)])
     shards = collection.prepare()
     for shard in shards:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -200,19 +201,28 @@ def test_source_store_and_export_in_s3(tmp_path: Path, s3_server: S3Server, form
     place, objects = f"s3://{s3_server.make_bucket()}/a b", s3_server.store()
     collection, shards = pictures(tmp_path, place, objects)
     texts = merged_texts(collection, shards)
-    result = run(collection, shards, format, f"{place}/out")
+    result = run(collection, shards, format, f"{place}/out", Options(maxcount=2))
     summary, problems = verify(objects, f"{place}/out")
     assert problems == [] and summary["records"] == result.records == len(texts) == 10
     files = {info.uri.removeprefix(f"{place}/out/"): objects.read(info.uri) for info in objects.list(f"{place}/out/")}
     if format == "txt":
         assert sorted(data.decode() for name, data in files.items() if name.endswith(".txt")) == sorted(texts.values())
     if format == "webdataset":
-        with tarfile.open(fileobj=io.BytesIO(files[f"{shards[0]}-00000.tar"])) as tar:
-            assert len(tar.getnames()) == 15
-    assert run(collection, shards, format, f"{place}/out").kept == shards
+        with tarfile.open(fileobj=io.BytesIO(files[f"{shards[0]}-00002.tar"])) as tar:
+            assert len(tar.getnames()) == 3
+    assert run(collection, shards, format, f"{place}/out", Options(maxcount=2)).kept == shards
 
 
 def test_texts_of_every_kind_are_in_the_export(made: tuple[Collection, list[str]], tmp_path: Path) -> None:
     run(*made, "jsonl", tmp_path / "out")
     found = exported(tmp_path / "out")
     assert all(found[name] == text for name, text in SAID.items())
+
+
+def test_shards_exported_at_the_same_time_are_all_in_the_summary(tmp_path: Path) -> None:
+    collection, shards = tars(tmp_path, count=6)
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda shard: run(collection, [shard], "jsonl", tmp_path / "out"), shards))
+    assert [result.written for result in results] == [[shard] for shard in shards]
+    summary, problems = verify(collection.objects, str(tmp_path / "out"))
+    assert problems == [] and sorted(summary["shards"]) == sorted(shards) and summary["records"] == 24
