@@ -15,8 +15,9 @@ def export(place: Workplace, name: str, format: str, to: str, selection: Selecti
     """Brings the export in `to` up to date with every merged shard."""
     from caption_assets.core.exports.exporting import export as write
     from caption_assets.core.exports.selection import ExportError
+    from caption_assets.core.exports.tarwriting import WorkerFailed
     from caption_assets.core.objectstore import ObjectError
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plans import PlanError, load_plan
 
     (ds,) = place.chosen([name])
 
@@ -31,7 +32,7 @@ def export(place: Workplace, name: str, format: str, to: str, selection: Selecti
         result = write(place.objects, ds.layout, ds.spec, shards, format, to, selection, options, say)
     except ExportError as error:
         raise UsageError(str(error)) from None
-    except ObjectError as error:
+    except (ObjectError, PlanError, WorkerFailed) as error:
         print(f"{ds.name}: {error}")
         return FAILED
     print(f"{result.folder}: {result.records:,} records in {result.files:,} files, {result.bytes / 1e6:,.1f} MB")
