@@ -37,12 +37,15 @@ class GenerationWriter:
 
     def add(self, shard: Shard) -> None:
         """Takes a shard, whose rows carry `number`. Raises GenerationTaken."""
-        self._shards.append((shard.key, shard.rows.num_rows, shard.records, shard.replaces))
-        self._waiting.append(shard.rows)
-        self._rows += shard.rows.num_rows
-        self._waiting_rows += shard.rows.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS:
-            self._flush()
+        count = 0
+        for rows in shard.rows:
+            count += rows.num_rows
+            self._waiting.append(rows)
+            self._waiting_rows += rows.num_rows
+            if self._waiting_rows >= ROW_GROUP_ROWS:
+                self._flush()
+        self._shards.append((shard.key, count, count if self._kind == "images" else shard.records, shard.replaces))
+        self._rows += count
         if self._rows >= GENERATION_ROWS:
             self.close()
 

@@ -24,8 +24,8 @@ from caption_assets.core.sharding import (
     Shard,
     catalog_groups,
     picture_rows,
-    picture_tables,
     piece_rows,
+    portions,
     records_of,
     tar_groups,
 )
@@ -215,9 +215,9 @@ def _shards(
 ) -> Iterator[Shard]:
     """The new files as shards, in plan order."""
     if kind == "images":
-        for table in picture_tables(fresh, spec.shard_size):
+        for tables in portions(fresh, spec.shard_size):
             key = keys.numbered()
-            yield Shard(key, table.num_rows, (), picture_rows(key, table, writer.number, None))
+            yield Shard(key, None, (), (picture_rows(key, table, writer.number) for table in tables))
         return
     files = (File(row["uri"], row["size"], row["etag"]) for batch in fresh for row in batch.to_pylist())
     if kind == "webdataset":
@@ -228,4 +228,4 @@ def _shards(
     else:
         named = ((keys.numbered(), group) for group in catalog_groups(objects, kind, files, spec.shard_size))
     for key, group in named:
-        yield Shard(key, records_of(group), (), piece_rows(key, kind, group, writer.number, None))
+        yield Shard(key, records_of(group), (), [piece_rows(key, kind, group, writer.number, None)])

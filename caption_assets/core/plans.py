@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import starmap
 from typing import Any
 
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import open_parquet
 
+BATCH_ROWS = 4096
 COLUMNS = [column.name for column in PLAN]
 
 
@@ -100,11 +102,14 @@ class ShardEntries:
         with open_parquet(self.objects, self.uri) as file:
             for group in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
-                if row < end and row + rows > first:
-                    table = file.read_row_group(group, columns=COLUMNS)
-                    for values in table.slice(max(0, first - row), min(end, row + rows) - max(first, row)).to_pylist():
-                        yield PlanEntry(**values)
-                row += rows
+                if row >= end or row + rows <= first:
+                    row += rows
+                    continue
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=COLUMNS):
+                    begin = min(max(0, first - row), batch.num_rows)
+                    wanted = batch.slice(begin, max(0, min(batch.num_rows, end - row) - begin))
+                    yield from starmap(PlanEntry, zip(*(column.to_pylist() for column in wanted.columns), strict=True))
+                    row += batch.num_rows
 
     def digest(self) -> str:
         """A hash of what the shard's records depend on."""

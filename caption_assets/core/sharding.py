@@ -55,12 +55,13 @@ class Piece:
 
 @dataclass
 class Shard:
-    """A shard to be written. rows: its part of the plan (columns PLAN)."""
+    """A shard to be written. rows: its part of the plan (columns PLAN), which may be drawn once and only now. records: None where
+    planning does not count them; of pictures it is the number of rows."""
 
     key: str
     records: int | None
     replaces: tuple[str, ...]
-    rows: pa.Table
+    rows: Iterable[pa.Table]
 
 
 class Keys:
@@ -207,25 +208,31 @@ def records_of(pieces: list[Piece]) -> int | None:
     return None if any(piece.count is None for piece in pieces) else sum(piece.count or 0 for piece in pieces)
 
 
-def picture_tables(files: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Listed pictures by `size` in order, a table each (columns uri, size, etag)."""
-    waiting: list[pa.Table] = []
-    rows = 0
-    for batch in files:
-        table = pa.Table.from_batches([batch])
-        while rows + table.num_rows >= size:
-            yield pa.concat_tables([*waiting, table.slice(0, size - rows)])
-            table = table.slice(size - rows)
-            waiting, rows = [], 0
-        if table.num_rows:
-            waiting.append(table)
-            rows += table.num_rows
-    if waiting:
-        yield pa.concat_tables(waiting)
+def portions(files: Iterator[pa.RecordBatch], size: int) -> Iterator[Iterator[pa.Table]]:
+    """Listed pictures by `size` in order (columns uri, size, etag). Each portion must be taken before the next."""
+    waiting: pa.Table | None = None
+
+    def following() -> pa.Table | None:
+        nonlocal waiting
+        if waiting is None and (batch := next(files, None)) is not None:
+            waiting = pa.Table.from_batches([batch])
+        return waiting
+
+    def portion() -> Iterator[pa.Table]:
+        nonlocal waiting
+        left = size
+        while left and (table := following()) is not None:
+            taken = table.slice(0, left)
+            waiting = table.slice(left) if table.num_rows > left else None
+            left -= taken.num_rows
+            yield taken
+
+    while following() is not None:
+        yield portion()
 
 
-def picture_rows(key: str, files: pa.Table, generation: int, replaces: str | None) -> pa.Table:
-    """The plan's rows of one shard of a folder, one per picture."""
+def picture_rows(key: str, files: pa.Table, generation: int) -> pa.Table:
+    """The plan's rows of a new shard's pictures."""
     count = files.num_rows
 
     def same(value: Any, name: str) -> pa.Array:
@@ -238,7 +245,7 @@ def picture_rows(key: str, files: pa.Table, generation: int, replaces: str | Non
         "count": 1,
         "byte_offset": 0,
         "generation": generation,
-        "replaces": replaces,
+        "replaces": None,
     }
     listed = {"source_uri": files["uri"], "byte_length": files["size"], "size": files["size"], "etag": files["etag"]}
     columns = [listed[name] if name in listed else same(fixed[name], name) for name in SCHEMA.names]
