@@ -40,7 +40,7 @@ def test_no_file_means_no_datasets_but_a_named_one_must_exist(tmp_path, monkeypa
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     assert load_config().datasets == []
     monkeypatch.setenv(CONFIG_ENV, str(tmp_path / "gone.yaml"))
-    with pytest.raises(ConfigError, match="gone.yaml: no such config file.*caption-assets init"):
+    with pytest.raises(ConfigError, match=r"gone.yaml: no such config file.*caption-assets init"):
         load_config()
 
 

@@ -12,9 +12,7 @@ from caption_assets.display import contact_sheet, markdown, plain
 from caption_assets_tests.core.mergekit import Collection
 from caption_assets_tests.pictures import photo
 
-HOSTILE = (
-    "<img src=x onerror=alert(1)> ![a](http://127.0.0.1/x) [b](javascript:alert(1)) http://e.test | `c` \u202egpj\n\n# d"
-)
+HOSTILE = "<img src=x onerror=alert(1)> ![a](http://127.0.0.1/x) [b](javascript:alert(1)) http://e.test | `c` \u202egpj\n\n# d"
 
 
 def sheet(collection: Collection, text: str = "A harbour.") -> str:

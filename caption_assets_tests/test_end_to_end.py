@@ -108,7 +108,7 @@ def test_a_permuted_mapping_would_be_noticed(captioned, tmp_path):
 def test_five_kills_change_nothing(captioned, tmp_path):
     """kill -9 of the run at random moments: the same records, split, reasons and colours as without."""
     undisturbed, _ = captioned
-    project, truth = collection(tmp_path / "killed", per_tar=48, catalog_rows=48, folder_images=32)
+    project, _ = collection(tmp_path / "killed", per_tar=48, catalog_rows=48, folder_images=32)
     chance = random.Random(5)
     for _ in range(5):
         process = project.start("run")

@@ -34,7 +34,8 @@ def look_over(merged: Path, outputs: Sequence[str]) -> Sanity:
                 f"""
                 WITH texts AS (SELECT {column} AS text, duplicate_of FROM read_parquet(?) WHERE {column} IS NOT NULL),
                      own AS (SELECT text, count(*) AS n FROM texts WHERE duplicate_of IS NULL GROUP BY text)
-                SELECT count(*), coalesce(median(length(text)), 0), coalesce(min(length(text)), 0), coalesce(max(length(text)), 0),
+                SELECT count(*), coalesce(median(length(text)), 0),
+                       coalesce(min(length(text)), 0), coalesce(max(length(text)), 0),
                        coalesce(sum((NOT regexp_matches(text, '\\p{{L}}'))::INT), 0),
                        coalesce((SELECT max(n) FROM own), 0), coalesce((SELECT sum(n) FROM own), 0)
                 FROM texts
