@@ -15,7 +15,7 @@ from caption_assets.core.plans import Generation, Plan
 from caption_assets.core.tables import open_parquet
 
 LISTED = pa.schema([("uri", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("mtime", pa.float64())])
-PAGE = 32_768
+PAGE = 16_000
 NAMED = 1_000
 """How many changed and vanished files are kept by name; all are counted."""
 

@@ -13,7 +13,7 @@ from caption_assets.core.sharding import SCHEMA, Shard
 
 GENERATION_ROWS = 2_000_000
 """A generation is closed by the shard that reaches it: it is written from memory, in one put."""
-ROW_GROUP_ROWS = 100_000
+ROW_GROUP_ROWS = 32_000
 
 
 class GenerationTaken(Exception):
