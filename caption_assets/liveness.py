@@ -6,6 +6,7 @@ slot. On this machine the process itself is looked at; on another the lease in t
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -75,35 +76,29 @@ def _dataset_of(run: dg.DagsterRun, datasets: dict[str, Dataset]) -> Dataset | N
 
 
 def _token_from_events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """`dagster asset materialize` and the run launcher leave no tag, but an engine event says the pid (of this machine: its
-    process has to be found, or its absence, so the start time is taken from the process that runs under the pid now)."""
+    """`dagster asset materialize` and the run launcher leave no tag, but an engine event says the pid. Only a process that began
+    before the event is the run's own; else another one has got its pid since."""
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = entry.dagster_event
         metadata = event.engine_event_data.metadata if event else {}
         if "pid" in metadata:
             pid = int(str(metadata["pid"].value))
             alive = process_token(pid)
-            started = float(alive.split(":")[3]) if alive else None
-            return alive if alive and started is not None and _started_before(alive, entry.timestamp) else f"{_here()}:{pid}:0"
+            if alive and _began(alive) <= entry.timestamp + 2:
+                return alive
+            host, boot, *_ = (process_token() or ":").split(":")
+            return f"{host}:{boot}:{pid}:gone"
     return None
 
 
-def _here() -> str:
-    host, boot = (process_token() or ":").split(":")[:2]
-    return f"{host}:{boot}"
-
-
-def _started_before(token: str, timestamp: float) -> bool:
-    """Whether the process began before the event: else another one has got its pid since."""
-    import os
-
-    ticks = float(token.split(":")[3]) / os.sysconf("SC_CLK_TCK")
-    booted = time.time() - float(open("/proc/uptime").read().split()[0])
-    return booted + ticks <= timestamp + 2
+def _began(token: str) -> float:
+    """When the process of a token began, in seconds since 1970."""
+    with open("/proc/uptime") as file:
+        booted = time.time() - float(file.read().split()[0])
+    return booted + float(token.split(":")[3]) / os.sysconf("SC_CLK_TCK")
 
 
 def _silent_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
-    """Seconds since the run's last event."""
+    """Seconds since the run's last event; 0 for one that has none yet."""
     records = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
-    last = records[0].event_log_entry.timestamp if records else run.start_time if hasattr(run, "start_time") else 0
-    return time.time() - float(last or 0)
+    return time.time() - records[0].event_log_entry.timestamp if records else 0.0

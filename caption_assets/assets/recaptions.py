@@ -5,25 +5,14 @@ from typing import Any
 
 import dagster as dg
 
-from caption_assets.assets.shard_run import ShardRun, caption_round
-from caption_assets.core.columns import CAPTIONS
-from caption_assets.partitions import GPU_POOL, Dataset, column_schema
+from caption_assets.assets.shard_run import ShardRun, asking_asset, caption_round
+from caption_assets.partitions import Dataset
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
 
 
 def recaptions(ds: Dataset) -> dg.AssetsDefinition:
-    @ds.shard_asset(
-        name="recaptions",
-        deps=[ds.key("captions")],
-        ins={"manifest": dg.AssetIn(ds.key("manifest")), "mapping": dg.AssetIn(ds.key("concat_grids"))},
-        output_required=False,
-        pool=GPU_POOL,
-        kinds={"vllm", "parquet"},
-        code_version=ds.code_version,
-        metadata=column_schema(CAPTIONS),
-        op_tags=ds.resource_tags("captions"),
-    )
+    @asking_asset(ds, "recaptions", deps=[ds.key("captions")])
     def recaptions(
         context: dg.AssetExecutionContext, manifest: Any, mapping: Any, store: StoreResource, engine: CaptionEngine
     ) -> Iterator[dg.MaterializeResult]:

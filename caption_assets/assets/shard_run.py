@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from caption_assets.partitions import CONFIG_TAG, Dataset
+from caption_assets.core.columns import CAPTIONS
+from caption_assets.partitions import CONFIG_TAG, GPU_POOL, Dataset, column_schema
 from caption_assets.progress import Progress
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
@@ -97,6 +98,21 @@ class ShardRun:
     def selects(self, asset: str) -> bool:
         """Whether this run materializes the asset, too."""
         return self.ds.key(asset) in self.context.job_def.asset_layer.selected_asset_keys
+
+
+def asking_asset(ds: Dataset, name: str, **kwargs: Any) -> Callable[..., dg.AssetsDefinition]:
+    """The decorator of the two assets that ask a model. Nothing is yielded while a remote batch is open."""
+    return ds.shard_asset(
+        name=name,
+        ins={"manifest": dg.AssetIn(ds.key("manifest")), "mapping": dg.AssetIn(ds.key("concat_grids"))},
+        output_required=False,
+        pool=GPU_POOL,
+        kinds={"vllm", "parquet"},
+        code_version=ds.code_version,
+        metadata=column_schema(CAPTIONS),
+        op_tags=ds.resource_tags("captions"),
+        **kwargs,
+    )
 
 
 @contextmanager
