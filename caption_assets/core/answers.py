@@ -7,22 +7,24 @@ stands.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from caption_assets.config import FiltersConfig, PromptConfig
+from caption_assets.core import quality
 from caption_assets.core.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
+from caption_assets.core.glance import passes
 from caption_assets.core.mergerows import BATCH_ROWS, MergeRows
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.parsing import parse_reply
+from caption_assets.core.parsing import CellText, parse_reply
 from caption_assets.core.prompts import prompt_sha256, record_fields, render, sendable, uses_record
-from caption_assets.core.quality import judge
 from caption_assets.core.spill import Ints, Spill
 from caption_assets.core.tables import TableHandle
 
@@ -188,6 +190,15 @@ class Shown(Mapping[int, str]):
         return len(self._numbers)
 
 
+class _Reply(NamedTuple):
+    """A parsed reply. start: of its places; slots: theirs; cells: all that were asked."""
+
+    start: int
+    slots: list[int]
+    cells: dict[int, CellText]
+    grid: bool
+
+
 @dataclass(frozen=True)
 class Judging:
     """Parses and judges the replies of one output. texts: rendered prompts by n, None where all records have `text`."""
@@ -196,38 +207,46 @@ class Judging:
     filters: FiltersConfig
     texts: Spill | None
     rows: MergeRows
-    _constant: dict[tuple[int, ...], dict[int, str]] = field(default_factory=dict)
 
     def judge(self, replies: pa.RecordBatch, places: Mapping[str, Any]) -> pa.Table:
         """One row per place, in their order, as in Answers.cells."""
+        asked, cells = self._parsed(replies, places)
+        texts = [cell.text for cell in cells]
         prompts = self.texts.take(places["n"])["text"].to_pylist() if self.texts else None
-        numbers, positions = places["n"].tolist(), places["position"].tolist()
+        fine = np.array([text is None for text in texts], bool)
+        if prompts is None:
+            fine |= passes([text or "" for text in texts], self.filters, self.text)
+        reasons, details = [cell.reason for cell in cells], [cell.detail for cell in cells]
+        whole = np.logical_and.reduceat(fine, [reply.start for reply in asked]).tolist() if asked else []
+        fewest = quality.DUPLICATE_MIN_CELLS if self.filters.duplicate_captions else sys.maxsize
+        for reply, good in zip(asked, whole, strict=True):
+            if good and (len(reply.cells) < fewest or not quality._copies(reply.cells, None)):
+                continue
+            here = slice(reply.start, reply.start + len(reply.slots))
+            own = dict.fromkeys(reply.slots, self.text) if prompts is None else dict(zip(reply.slots, prompts[here], strict=True))
+            shown = Shown(self.rows, dict(zip(reply.slots, places["n"][here].tolist(), strict=True)))
+            judged = quality.judge(reply.cells, self.filters, own, shown if reply.grid else None)
+            reasons[here] = [judged[slot].reason for slot in reply.slots]
+            details[here] = [judged[slot].detail for slot in reply.slots]
+        columns = (pa.array(column, pa.string()) for column in (texts, reasons, details))
+        return pa.table([pa.array(places["request"]), *columns], schema=_CELLS)
+
+    @staticmethod
+    def _parsed(replies: pa.RecordBatch, places: Mapping[str, Any]) -> tuple[list[_Reply], list[CellText]]:
+        """The replies that have a place, and one cell for each place."""
+        positions = places["position"].tolist()
         first = replies["request"][0].as_py()
         ends = np.searchsorted(places["request"], np.arange(first, first + replies.num_rows), side="right").tolist()
         columns = [replies[name].to_pylist() for name in ("reply", "finish_reason", "error", "slots")]
-        said: list[str | None] = []
-        reasons: list[str | None] = []
-        details: list[str | None] = []
-        start = 0
-        for reply, finish, error, slots, grid, end in zip(*columns, replies["grid_id"].is_valid().to_pylist(), ends, strict=True):
+        grids = replies["grid_id"].is_valid().to_pylist()
+        asked: list[_Reply] = []
+        cells: list[CellText] = []
+        for reply, finish, error, slots, grid, end in zip(*columns, grids, ends, strict=True):
+            start = len(cells)
             if start == end:
                 continue
             mine = slots if end - start == len(slots) else [slots[position] for position in positions[start:end]]
             parsed = parse_reply(reply, finish, error, slots, grid)
-            asked = self._asked(slots) if prompts is None else dict(zip(mine, prompts[start:end], strict=True))
-            shown = Shown(self.rows, dict(zip(mine, numbers[start:end], strict=True))) if grid else None
-            judged = judge(parsed, self.filters, asked, shown)
-            for slot in mine:
-                text, reason, _ = parsed[slot]
-                said.append(text if reason is None else None)
-                _, reason, detail = judged[slot]
-                reasons.append(reason)
-                details.append(detail)
-            start = end
-        requests = pa.array(places["request"])
-        return pa.table([requests, *(pa.array(c, pa.string()) for c in (said, reasons, details))], schema=_CELLS)
-
-    def _asked(self, slots: list[int]) -> dict[int, str]:
-        """The one text by slot, kept for each set of slots."""
-        key = tuple(slots)
-        return self._constant.get(key) or self._constant.setdefault(key, dict.fromkeys(slots, self.text))
+            asked.append(_Reply(start, mine, parsed, grid))
+            cells += [parsed[slot] for slot in mine]
+        return asked, cells
