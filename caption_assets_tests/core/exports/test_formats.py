@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -205,3 +206,12 @@ def test_webshart_reads_captions_beside_the_source_tars(made_tars: Made, tmp_pat
 def test_webshart_refuses_what_is_no_tar(made: Made, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is no plain tar"):
         run(*made, "webshart", tmp_path / "out")
+
+
+def test_lance_says_what_to_install_and_where_it_can_be_written(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "lance", None)
+        with pytest.raises(ExportError, match=r"pip install 'caption-assets\[lance\]'"):
+            run(*made, "lance", tmp_path / "out")
