@@ -35,14 +35,13 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         from caption_assets.core import tables
 
         objects, uri = self.objects.objects, self.address(context)
-        if isinstance(obj, tables.RecordStream):
-            handle = tables.write_parquet(objects, uri, obj)
-        elif isinstance(obj, tables.TableHandle):
-            handle = obj
-        else:
+        if isinstance(obj, (tables.RecordStream, tables.TableHandle)):
+            handle = obj if isinstance(obj, tables.TableHandle) else tables.write_parquet(objects, uri, obj)
+            figures = plain_metadata(handle.summary)
+        else:  # whoever made the file tells its figures
             objects.put_file(uri, obj)
-            handle = tables.table(objects, uri)
-        context.add_output_metadata({**plain_metadata(handle.summary), "path": uri, "dagster/partition_row_count": handle.rows})
+            handle, figures = tables.table(objects, uri), {}
+        context.add_output_metadata({**figures, "path": uri, "dagster/partition_row_count": handle.rows})
 
     def load_input(self, context: dg.InputContext) -> "TableHandle":
         from caption_assets.core import tables

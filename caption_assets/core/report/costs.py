@@ -35,9 +35,10 @@ class Costs:
 
 @dataclass
 class Traffic:
-    """Every request of a shard: costs, and of each request when it was answered and how many captions it asked for."""
+    """Every request of a shard: costs, and of each request when it was sent and answered, and how many captions it asked for."""
 
     costs: Costs
+    sent_at: Times
     answered_at: Times
     answers: npt.NDArray[np.int64]
 
@@ -64,7 +65,7 @@ def read_traffic(objects: ObjectStore, folders: Iterable[str]) -> Traffic:
     for name in sorted(set(endpoints)):
         here = names == name
         costs.busy[name] = spans(begins[here], ends[here])
-    return Traffic(costs, ends, counts)
+    return Traffic(costs, begins, ends, counts)
 
 
 def spans(begins: Times, ends: Times) -> Spans:
@@ -121,15 +122,22 @@ def _flat(times: Iterable[tuple[float, float]]) -> Spans:
 
 
 def rate(traffic: Traffic, points: int) -> tuple[float, list[float]]:
-    """Captions per second over the time at work, pauses left out: seconds per point, and the rates."""
+    """Captions per second over the time at work, pauses left out: seconds per point, and the rates. A request's captions are
+    spread over the time that it took."""
     times = any_endpoint(traffic.costs.busy)
     total = seconds(times)
     if total <= 0:
         return 0.0, []
-    begins = np.array([begin for begin, _ in times])
-    before = np.r_[0.0, np.cumsum([end - begin for begin, end in times])][:-1]
-    at = np.clip(np.searchsorted(begins, traffic.answered_at, "right") - 1, 0, None)
-    position = np.clip(before[at] + traffic.answered_at - begins[at], 0, total)
+    begin, end = _position(traffic.sent_at, times), _position(traffic.answered_at, times)
+    took = np.maximum(end - begin, 1e-6)
+    done = [float((np.clip((edge - begin) / took, 0, 1) * traffic.answers).sum()) for edge in np.linspace(0, total, points + 1)]
     step = total / points
-    counts, _ = np.histogram(position, points, (0, total), weights=traffic.answers)
-    return step, (counts / step).tolist()
+    return step, (np.diff(done) / step).tolist()
+
+
+def _position(moments: Times, times: Spans) -> Times:
+    """Seconds at work before each moment."""
+    begins, ends = np.array(times).T
+    before = np.r_[0.0, np.cumsum(ends - begins)][:-1]
+    at = np.clip(np.searchsorted(begins, moments, "right") - 1, 0, None)
+    return before[at] + np.clip(moments - begins[at], 0, ends[at] - begins[at])

@@ -14,11 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from caption_assets.core.report.reading import BIN_CHARS, BINS
+from caption_assets.core.report.reading import EDGES, FINE_CHARS, MOST_CHARS
 
 WIDTH, HEIGHT = 5.2, 2.3
 """Inches of 72 px."""
 BARS = 40
+WIDTHS = (2, 10, 20, 50, 100, 200)
+"""Characters per bar."""
 POINTS = 400
 COLOURS = ("#3763b8", "#c4622d", "#3a8a5c", "#8d4fa8", "#9a7b1c")
 STYLE: Any = {
@@ -48,21 +50,22 @@ def lengths(found: Mapping[str, Sequence[int]]) -> str | None:
     found = {name: counts for name, counts in found.items() if any(counts)}
     if not found:
         return None
-    low = min(int(np.flatnonzero(counts)[0]) for counts in found.values())
-    high = max(len(counts) for counts in found.values())
-    width = -(-(high - low) // BARS)
-    edges = np.arange(low, high + width, width)
+    low = min(int(EDGES[np.flatnonzero(counts)[0]]) for counts in found.values())
+    last = max(len(counts) for counts in found.values())
+    high = int(EDGES[last]) if last < len(EDGES) else MOST_CHARS + 10
+    width = next(width for width in WIDTHS if high - low <= width * BARS and (width >= 10 or high <= FINE_CHARS))
+    edges = np.arange(low - low % width, high + width, width)
 
     def draw(axes: Axes) -> None:
         for colour, (name, counts) in zip(_colours(len(found)), found.items(), strict=True):
-            sums = [sum(counts[edge : edge + width]) for edge in edges[:-1]]
-            axes.stairs(sums, edges * BIN_CHARS, fill=True, color=colour, alpha=0.9 if len(found) == 1 else 0.5, label=name)
-        axes.set_xlabel("characters" + (f" ({(BINS - 1) * BIN_CHARS:,} stands for all that are longer)" if high == BINS else ""))
+            sums, _ = np.histogram(EDGES[: len(counts)], edges, weights=counts)
+            axes.stairs(sums, edges, fill=True, color=colour, alpha=0.9 if len(found) == 1 else 0.5, label=name)
+        axes.set_xlabel("characters" + (f" ({MOST_CHARS:,}: all that are longer)" if high > MOST_CHARS else ""))
         axes.set_ylabel("captions")
         if len(found) > 1:
             axes.legend()
 
-    return _svg(draw)
+    return _svg(draw, whole=True)
 
 
 def rate(step_s: float, rates: Sequence[float]) -> str | None:
@@ -105,12 +108,13 @@ def _colours(count: int) -> list[str]:
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
-def _svg(draw: Callable[[Axes], None]) -> str:
+def _svg(draw: Callable[[Axes], None], whole: bool = False) -> str:
+    """whole: heights are whole numbers."""
     sink = io.BytesIO()
     with _style, matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
-        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return "data:image/svg+xml;base64," + base64.b64encode(sink.getvalue()).decode()

@@ -16,9 +16,9 @@ from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.report.sampling import CAPTIONED, Bools, Sample
 from caption_assets.core.tables import TableHandle
 
-BIN_CHARS = 10
-BINS = 401
-"""Lengths are counted in bins of BIN_CHARS characters; the last one holds all that are longer."""
+FINE_CHARS, MOST_CHARS = 100, 4000
+EDGES = np.r_[0:FINE_CHARS:2, FINE_CHARS : MOST_CHARS + 1 : 10]
+"""Characters at which bins of lengths begin: 2 wide up to FINE_CHARS, then 10; the last holds all that are longer."""
 MADE_WITH = ("recipe", "model", "revision")
 _RECORD = ["record_id", "id", "uri", "width", "height", "format", "file_bytes", "sha256", "duplicate_of"]
 _ABOUT = ("finish_reason", "attempt", "prompt_tokens", "completion_tokens", "latency_ms")
@@ -40,7 +40,7 @@ def read_shard(objects: ObjectStore, pair: Pair, limit: int) -> ShardRead:
     """Reads both tables in batches. limit: records in the sample."""
     names = pair.merged.schema.names
     read = ShardRead([name for name in names if f"{name}_info" in names])
-    sample, lengths = Sample(limit), {name: np.zeros(BINS, np.int64) for name in read.outputs}
+    sample, lengths = Sample(limit), {name: np.zeros(len(EDGES), np.int64) for name in read.outputs}
     read.made_with = {name: set() for name in read.outputs}
     columns = [*_RECORD]
     for name in read.outputs:
@@ -75,8 +75,8 @@ def _groups(rows: pa.Table, columns: list[str]) -> dict[str, Bools]:
 
 
 def _lengths(texts: pa.ChunkedArray) -> Any:
-    chars = pc.utf8_length(texts.drop_null()).to_numpy() // BIN_CHARS
-    return np.bincount(np.minimum(chars, BINS - 1), minlength=BINS)
+    bins = np.searchsorted(EDGES, pc.utf8_length(texts.drop_null()).to_numpy(), "right") - 1
+    return np.bincount(bins, minlength=len(EDGES))
 
 
 def _made_with(info: pa.ChunkedArray) -> set[tuple[str | None, ...]]:

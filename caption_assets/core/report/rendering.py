@@ -37,7 +37,7 @@ def render(template: str, **values: Any) -> bytes:
 @cache
 def form() -> str:
     """A hash of everything that makes a page look as it does: pages of another form are made anew."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(__version__.encode())
     for file in sorted(files(__package__).joinpath(TEMPLATES).iterdir(), key=lambda entry: entry.name):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:8]
@@ -53,7 +53,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (text.number, text.share, text.duration, text.plural, text.setting):
+    for show in (text.number, text.brief, text.share, text.duration, text.plural, text.setting):
         environment.filters[show.__name__] = show
     return environment
 

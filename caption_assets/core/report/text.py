@@ -31,6 +31,11 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def brief(value: float | None) -> str:
+    """Three digits that count; – for none."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def share(part: float | None) -> str:
     """As per cent; 100 % only where nothing is missing."""
     if part is None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from caption_assets.core.report import costs, plots, text
 from caption_assets.core.report.costs import Costs, Traffic
-from caption_assets.core.report.reading import total_lengths
+from caption_assets.core.report.reading import EDGES, total_lengths
 from caption_assets.core.report.sampling import CAPTIONED, Sample, divide
 
 GROUPS = st.dictionaries(st.sampled_from([CAPTIONED, "refusal", "timeout", "empty_file"]), st.integers(1, 500))
@@ -55,22 +55,29 @@ def test_what_two_shards_had_of_one_endpoint_at_once_is_paid_once():
 
 def test_the_rate_leaves_pauses_out():
     sent = np.r_[np.arange(0, 100), np.arange(10_000, 10_100)].astype(float)
-    traffic = Traffic(Costs(busy={"a": costs.spans(sent, sent + 1)}), sent + 1, np.full(200, 4))
+    traffic = Traffic(Costs(busy={"a": costs.spans(sent, sent + 1)}), sent, sent + 1, np.full(200, 4))
     step, rates = costs.rate(traffic, 10)
-    assert step == pytest.approx(20.0, abs=0.2)
-    assert rates == pytest.approx([4.0] * 10, rel=0.06)
-    assert costs.rate(Traffic(Costs(), np.zeros(0), np.zeros(0, np.int64)), 10) == (0.0, [])
+    assert step == pytest.approx(20.0)
+    assert rates == pytest.approx([4.0] * 10)
+    assert costs.rate(Traffic(Costs(), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)), 10) == (0.0, [])
 
 
 def test_lengths_of_shards_add_up():
     assert total_lengths([{"a": [1, 2]}, {"a": [0, 1, 5], "b": []}]) == {"a": [1, 3, 5], "b": []}
 
 
+@pytest.mark.parametrize("chars", [0, 37, 99, 100, 640, 3999, 4000, 90_000])
+def test_every_length_can_be_drawn(chars):
+    counts = [0] * len(EDGES)
+    counts[int(np.searchsorted(EDGES, chars, "right")) - 1] = 7
+    assert plots.lengths({"a": counts})
+
+
 def test_plots_of_nothing_are_none_and_of_much_are_small():
     assert plots.lengths({"a": []}) is None and plots.rate(0.0, []) is None and plots.by_shard([None], "x") is None
     many = plots.by_shard([float(n % 7) for n in range(100_000)], "records/s")
     assert len(many) < 60_000
-    assert len(plots.lengths({"a": [5] * 401, "b": [1] * 401})) < 60_000
+    assert len(plots.lengths({"a": [5] * len(EDGES), "b": [1] * len(EDGES)})) < 60_000
 
 
 @pytest.mark.parametrize(
@@ -92,4 +99,5 @@ def test_figures_for_people():
     assert [text.duration(s) for s in (None, 0.4, 80, 600, 7200, 400_000)] == ["–", "0 s", "80 s", "10 min", "2.0 h", "4.6 days"]
     assert [text.share(s) for s in (None, 0.99999, 1, 0.5)] == ["–", "99.9 %", "100.0 %", "50.0 %"]
     assert [text.setting(v) for v in (True, None, [], ["a"], 0.7)] == ["on", "any", "none", "a", "0.7"]
+    assert [text.brief(v) for v in (None, 0.001234, 12.345, 1234.5)] == ["–", "0.00123", "12.3", "1,234"]
     assert (text.number(1234.5, 1), text.plural(1, "shard"), text.plural(1200, "shard")) == ("1,234.5", "1 shard", "1,200 shards")
