@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -295,3 +297,23 @@ def test_shards_without_any_captioned_record_are_merged_too(tmp_path: Path, coun
     outcome = collection.merge(shard)
     assert outcome.result.problems == [] and outcome.merged == []
     assert len(outcome.failed) == collection.manifest(shard).rows
+
+
+def test_a_row_that_got_lost_or_doubled_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from caption_assets.core import assembling
+
+    collection, shard = folder(tmp_path)
+    collection.caption_all(shard)
+    write = assembling._Writer.write
+    for change in ([True, True, True, False], None):
+
+        def wrong(self: Any, columns: Any, wanted: Any, change: Any = change) -> None:
+            if change is None:
+                write(self, columns, wanted)
+            write(self, columns, wanted & np.array(change or [True] * 4))
+
+        monkeypatch.setattr(assembling._Writer, "write", wrong)
+        assert collection.merge(shard).result.problems == [
+            "merged and failed together do not hold the records of the manifest, each once"
+        ]
+    assert read_pair(collection.objects, collection.layout, shard) is None
