@@ -81,10 +81,10 @@ def take_all(project: Project, ui: UI, browser: Browser, images: Path) -> None:
     if ui.partitions(DATASET, "merged")["unmaterialized"]:
         launch_backfill(page, ui.url, JOB, preset="Missing")
         ui.wait_for(lambda: len(ui.partitions(DATASET, "merged")["materialized"]) == len(shards))
-    for job in ("caption_index", "report"):
-        project.dagster("job", "execute", "-m", "caption_assets.definitions", "-j", f"{DATASET}_{job}")
     materialize = ("asset", "materialize", "-m", "caption_assets.definitions", "--select")
     project.dagster(*materialize, f"{DATASET}/merged", "--partition", shards[-1])  # the check of a shard with faults is the last
+    for job in ("caption_index", "report", "checks"):
+        project.dagster("job", "execute", "-m", "caption_assets.definitions", "-j", f"{DATASET}_{job}")
 
     shots.take("asset-graph", f"/locations/caption_assets/asset-groups/{DATASET}", width=2400, height=1200)
     merged = f"/assets/{DATASET}/merged?view=partitions&partition={shards[1]}"

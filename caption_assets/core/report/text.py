@@ -44,9 +44,9 @@ def share(part: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """42 s, 3 min, 2.5 h, 1.2 days; – for none."""
-    if seconds is None:
-        return "–"
+    """0.4 s, 42 s, 3 min, 2.5 h, 1.2 days; – for none."""
+    if seconds is None or seconds < 10:
+        return "–" if seconds is None else f"{seconds:.1f} s"
     for limit, unit, name in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days")):
         if seconds < limit:
             return f"{seconds / unit:.{0 if unit < 3600 else 1}f} {name}"
