@@ -4,7 +4,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= demo_run
-EXTRAS ?= test
 # Where pip does not find torch+cpu by itself (PyPI has CUDA builds only), it is taken from here.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
@@ -20,12 +19,16 @@ venv: $(VENV)/.installed
 $(VENV)/.installed: $(LOCK) pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	if command -v nvidia-smi > /dev/null; then \
-		$(BIN)/pip install -e '.[vllm,$(EXTRAS)]'; \
+		$(BIN)/pip install -e '.[vllm]'; \
 	else \
 		{ $(BIN)/pip install --no-deps '$(TORCH)' || $(BIN)/pip install --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH)'; } && \
 		$(BIN)/pip install --no-deps -r $(LOCK) && \
-		$(BIN)/pip install -e '.[$(EXTRAS)]'; \
+		$(BIN)/pip install -e .; \
 	fi
+	touch $@
+
+$(VENV)/.tests-installed: $(VENV)/.installed
+	$(BIN)/pip install -e '.[test,readers]'
 	touch $@
 
 demo: venv
@@ -37,18 +40,18 @@ demo: venv
 evaluate: venv
 	$(BIN)/python -m caption_assets.demo.evaluate
 
-test: venv lint
+test: $(VENV)/.tests-installed lint
 	$(BIN)/python -m pytest -m 'not long'
 
-test-all: venv lint
+test-all: $(VENV)/.tests-installed lint
 	$(BIN)/python -m pytest
 
-lint: venv
+lint: $(VENV)/.tests-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: venv
+format: $(VENV)/.tests-installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

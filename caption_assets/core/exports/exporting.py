@@ -147,11 +147,21 @@ def verify(objects: ObjectStore, to: str) -> tuple[dict[str, Any], list[str]]:
             found = _sha256(objects, folder + line["name"])
             if found != line["sha256"]:
                 problems.append(f"{folder}{line['name']}: {'has other bytes' if found else 'is missing'}")
+            elif summary["format"] == "webdataset" and (samples := _samples(objects, folder + line["name"])) != line["records"]:
+                problems.append(f"{folder}{line['name']}: WebDataset reads {samples} samples, not {line['records']}")
         problems += [f"{shard}: {sums[k]} {k}, not {entry[k]}" for k in ("records", "files", "bytes") if sums[k] != entry[k]]
     for key in ("records", "files", "bytes"):
         if summary[key] != sum(entry[key] for entry in summary["shards"].values()):
             problems.append(f"{folder}{SUMMARY}: {key} is not the sum of its shards")
     return summary, problems
+
+
+def _samples(objects: ObjectStore, uri: str) -> int:
+    """How many samples the WebDataset library itself makes of a tar: what a trainer will see."""
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+
+    with objects.open(uri) as stream:
+        return sum(1 for _ in group_by_keys(tar_file_expander([{"url": uri, "stream": stream}])))
 
 
 def _folder(to: str, spec: DatasetConfig, layout: Layout) -> str:
