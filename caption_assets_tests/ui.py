@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from caption_assets_tests.servers import free_port
 
 WORKSPACE = Path(__file__).resolve().parents[1] / "workspace.yaml"
 START_S = 300
@@ -89,12 +90,6 @@ class UI:
             if loaded.get("__typename") == "PythonError":
                 raise UIError(loaded["message"])
         return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -96,7 +96,14 @@ def test_what_cannot_be_seen_is_spelled_out(said, shown):
 
 
 def test_figures_for_people():
-    assert [text.duration(s) for s in (None, 0.4, 80, 600, 7200, 400_000)] == ["–", "0.4 s", "80 s", "10 min", "2.0 h", "4.6 days"]
+    assert [text.duration(s) for s in (None, 0.4, 80, 600, 7200, 400_000)] == [
+        "–",
+        "0.4 s",
+        "80 s",
+        "10 min",
+        "2.0 h",
+        "4.6 days",
+    ]
     assert [text.share(s) for s in (None, 0.99999, 1, 0.5)] == ["–", "99.9 %", "100.0 %", "50.0 %"]
     assert [text.setting(v) for v in (True, None, [], ["a"], 0.7)] == ["on", "any", "none", "a", "0.7"]
     assert [text.brief(v) for v in (None, 0.001234, 12.345, 1234.5)] == ["–", "0.00123", "12.3", "1,234"]

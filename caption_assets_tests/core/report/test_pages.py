@@ -7,6 +7,8 @@ import shutil
 import pytest
 from PIL import Image
 
+from caption_assets.core.layout import Layout
+from caption_assets.core.report.datasetpage import write_dataset_report
 from caption_assets.core.report.text import visible
 from caption_assets_tests.core.mergekit import Collection, words
 from caption_assets_tests.core.report.reportkit import EVIL_NAME, HOSTILE, Page, caption, make_collection, recipe_of, write
@@ -216,6 +218,17 @@ def test_without_thumbnails_no_picture_is_read(fresh):
 def test_a_shard_called_index_does_not_take_the_index_page(fresh):
     pages = {fresh.layout.report_page(shard) for shard in ("index", "index-", "shard-00000")} | {fresh.layout.report_index}
     assert len(pages) == 4
+
+
+def test_a_store_in_s3(fresh, s3_server):
+    objects, place = s3_server.store(), f"s3://{s3_server.make_bucket()}/a store"
+    layout = Layout(place, "photos")
+    for file in (fresh.root / "store").rglob("*.parquet"):
+        objects.put(f"{place}/{file.relative_to(fresh.root / 'store')}", file.read_bytes())
+    assert write_dataset_report(objects, layout, recipe_of(fresh), SHARDS, []).written == SHARDS
+    page = Page(objects.read(f"{place}/photos/report/shard-00001.html").decode())
+    assert len(page.pictures()) == 3 and words("4.png") in page.seen
+    assert write_dataset_report(objects, layout, recipe_of(fresh), SHARDS, []).written == []
 
 
 def test_a_report_of_nothing(tmp_path):
