@@ -36,6 +36,7 @@ class Tally:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    """At work, without the time in which the engine started."""
     waits: dict[str, float] = field(default_factory=lambda: {"feed": 0.0, "engine": 0.0, "store": 0.0})
     revoked: int = 0
 
@@ -47,7 +48,9 @@ class Tally:
     @property
     def bottleneck_share(self) -> float | None:
         """How much of the time was spent waiting for it."""
-        return round(self.waits[self.bottleneck] / self.seconds, 3) if self.bottleneck and self.seconds else None
+        if not self.bottleneck or self.seconds <= 0:
+            return None
+        return round(min(1.0, self.waits[self.bottleneck] / self.seconds), 3)
 
 
 class Asking:
@@ -106,7 +109,10 @@ class Asking:
 
     async def _ask(self, fed: Fed) -> None:
         assert fed.request is not None
+        asked = time.monotonic()
         reply = await self.session.ask(fed.request)
+        if self.tally.requests == 0:  # the first one waits for the engine to start, which is not its work
+            self.tally.seconds -= max(0.0, time.monotonic() - asked - reply.latency_ms / 1000)
         self.tally.requests += 1
         self._keep(fed.ask, reply)
 
