@@ -17,10 +17,14 @@ BLOCK = 512
 END = bytes(2 * BLOCK)
 WRITE_BYTES, PIECES = 1 << 20, 800
 """What is gathered for one write; the system takes 1,024 pieces at most."""
+SMALL = 4096
+"""Up to so many bytes it is cheaper to copy a member than to handle its pieces."""
 _ZEROS = bytes(BLOCK)
-_FIELDS = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" + b"00000000000\0" + b"%s 0"
-_TAIL = b"ustar  \0".ljust(BLOCK - 257, b"\0")
-_TAIL_SUM = sum(_TAIL)
+_NAME = 100
+"""Bytes of a name that stand in the header itself."""
+_HEADER = b"%s0000644\x000000000\x000000000\x00%s\x0000000000000\x00%s\x00 0" + bytes(100) + b"ustar  " + bytes(BLOCK - 264)
+_HEADER_SUM = sum(_HEADER % (bytes(_NAME), bytes(11), bytes(6))) + 6 * 32 + 32
+"""Of the bytes of a header without name and size; its checksum counts as eight blanks."""
 _LARGEST = 8**11 - 1
 
 
@@ -45,10 +49,11 @@ class Sample:
 
     def tar_bytes(self) -> int:
         """What the sample takes in a tar."""
-        return sum(
-            member_bytes(f"{self.key}.{extension}", len(content) if isinstance(content, bytes) else content.size)
-            for extension, content in self.files.items()
-        )
+        key, total = len(self.key.encode()) + 1, 0
+        for extension, content in self.files.items():
+            size = len(content) if isinstance(content, bytes) else content.size
+            total += member_bytes(key + len(extension.encode()), size)
+        return total
 
 
 Contents = Callable[[Iterable[Any]], Iterator[bytes | Fault]]
@@ -69,23 +74,20 @@ class TarReport:
     left_out: list[str] = field(default_factory=list)
 
 
-def member_bytes(name: str, size: int) -> int:
-    """Bytes of a member with its headers and padding."""
-    raw = len(name.encode())
-    long_name = BLOCK + _padded(raw + 1) if raw >= 100 else 0
+def member_bytes(name: int, size: int) -> int:
+    """Bytes of a member with its headers and padding; name: bytes of its name, size: of its contents."""
+    long_name = BLOCK + _padded(name + 1) if name >= _NAME else 0
     return long_name + BLOCK + _padded(size)
 
 
-def header(name: str, size: int) -> bytes:
+def header(name: bytes, size: int) -> bytes:
     """The header blocks of a regular file."""
-    raw = name.encode()
-    if len(raw) >= 100 or size > _LARGEST:
-        info = tarfile.TarInfo(name)
+    if len(name) >= _NAME or size > _LARGEST:
+        info = tarfile.TarInfo(name.decode())
         info.size = size
         return info.tobuf(tarfile.GNU_FORMAT, "utf-8")
-    block = raw.ljust(100, b"\0") + _FIELDS % (size, b"       ")
-    checksum = b"%06o\0" % (sum(block) + _TAIL_SUM)
-    return (raw.ljust(100, b"\0") + _FIELDS % (size, checksum)).ljust(257, b"\0") + _TAIL
+    octal = b"%011o" % size
+    return _HEADER % (name.ljust(_NAME, b"\0"), octal, b"%06o" % (_HEADER_SUM + sum(name) + sum(octal)))
 
 
 def write_tar(path: Path, name: str, samples: Iterable[Sample], contents: Contents) -> TarReport:
@@ -115,10 +117,10 @@ def write_tar(path: Path, name: str, samples: Iterable[Sample], contents: Conten
             records += 1
             for extension, data in zip(sample.files, found, strict=True):
                 assert isinstance(data, bytes)
-                padding = -len(data) % BLOCK
-                head = header(f"{sample.key}.{extension}", len(data))
-                pieces += (head, data, _ZEROS[:padding])
-                size += len(head) + len(data) + padding
+                head = header(f"{sample.key}.{extension}".encode(), len(data))
+                padding = _ZEROS[: -len(data) % BLOCK]
+                pieces += (head, data, padding) if len(data) > SMALL else (head + data + padding,)
+                size += len(head) + len(data) + len(padding)
                 if size >= WRITE_BYTES or len(pieces) > PIECES:
                     flush()
         pieces.append(END)
