@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from caption_assets.config import DatasetConfig, S3Config
 from caption_assets.core.exports.selection import ExportError, Selection, selected
+from caption_assets.core.exports.strictjson import strict_json
 from caption_assets.core.exports.tarfiles import Contents
 from caption_assets.core.exports.target import Target
 from caption_assets.core.faults import Fault
@@ -113,12 +114,12 @@ class ShardJob:
         return next(row[name] for name in self.outputs if row[name] is not None)
 
     def as_json(self, row: Mapping[str, Any], **more: Any) -> bytes:
-        """A row as one JSON object: the columns of merged, record_json as `record`, only the outputs asked for."""
+        """A row as one JSON object: the columns of merged, the original record as `record`, only the outputs asked for."""
         shown: dict[str, Any] = {**more, **{name: row[name] for name in HEAD}}
         for name in self.outputs:
             shown |= {name: row[name], f"{name}_reason": row[f"{name}_reason"], f"{name}_info": row[f"{name}_info"]}
         record = row["record_json"]
-        shown |= {**{name: row[name] for name in TAIL}, "record": orjson.Fragment(record) if record else None}
+        shown |= {**{name: row[name] for name in TAIL}, "record": orjson.Fragment(strict_json(record)) if record else None}
         return orjson.dumps(shown)
 
     def columns(self) -> list[str]:

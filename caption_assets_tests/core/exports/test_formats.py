@@ -10,12 +10,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import duckdb
+import orjson
 import pytest
 
 from caption_assets.core.exports.job import Options
 from caption_assets.core.exports.selection import ExportError
 from caption_assets_tests.core.exports.exportkit import LONG, PICTURES, SAID, merged_texts, pictures, run, tars
-from caption_assets_tests.core.mergekit import Collection
+from caption_assets_tests.core.mergekit import ONE, Collection, words
+from caption_assets_tests.core.shardkit import jpeg
 
 Made = tuple[Collection, list[str]]
 
@@ -92,9 +94,6 @@ def test_jsonl_with_pandas_and_by_hand(made: Made, tmp_path: Path) -> None:
 
 
 def test_jsonl_keeps_the_original_record_digit_by_digit(tmp_path: Path) -> None:
-    from caption_assets_tests.core.mergekit import ONE, words
-    from caption_assets_tests.core.shardkit import jpeg
-
     record = '{"id": 12345678901234567890123, "uri": "images/a.jpg", "weight": 0.1000, "e": 1e400, "nested": {"k": [1, "é"]}}'
     collection = Collection(tmp_path, {"grid": ONE})
     collection.add({"catalog.jsonl": record.encode(), "images/a.jpg": jpeg(1)})
@@ -105,6 +104,39 @@ def test_jsonl_keeps_the_original_record_digit_by_digit(tmp_path: Path) -> None:
     line = (tmp_path / "out" / f"{shard}.jsonl").read_text("utf-8")
     assert "12345678901234567890123" in line and "0.1000" in line and "1e400" in line
     assert json.loads(line)["id"] == "12345678901234567890123"
+
+
+@pytest.mark.parametrize(
+    ("written", "exported"),
+    [
+        (r'"a \ud83d b"', r"a \ud83d b"),
+        (r'"\ude00\ud83d\ude00\\ud800"', "\\ude00😀\\ud800"),
+        (r'{"k\udfff": ["\\\ud800"]}', {r"k\udfff": ["\\\\ud800"]}),
+        ("18446744073709551615", 18446744073709551615),
+        ("-9223372036854775809", "-9223372036854775809"),
+        ("[9007199254740993, 1.50]", [9007199254740993, 1.5]),
+        ("7" * 5000, "7" * 5000),
+        ("-1.5e999", "-1.5e999"),
+        ('[NaN, -Infinity, "NaN 7777777777777777777777"]', [None, None, "NaN 7777777777777777777777"]),
+    ],
+)
+def test_jsonl_of_a_catalog_that_json_readers_refuse(written: str, exported: Any, tmp_path: Path) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    collection = Collection(tmp_path, {"grid": ONE})
+    record = f'{{"id": "a", "uri": "images/a.jpg", "odd": {written}}}'
+    collection.add({"catalog.jsonl": record.encode(), "images/a.jpg": jpeg(1)})
+    (shard,) = collection.prepare()
+    collection.caption_all(shard)
+    collection.merge(shard)
+    run(collection, [shard], "jsonl", tmp_path / "out")
+    file = tmp_path / "out" / f"{shard}.jsonl"
+    (row,) = collection.rows(collection.layout.merged(shard))
+    assert row["record_json"] == record
+    assert json.loads(file.read_bytes())["record"] == {"id": "a", "uri": "images/a.jpg", "odd": exported}
+    assert orjson.loads(file.read_bytes()) == json.loads(file.read_bytes())
+    assert pandas.read_json(file, lines=True)["record"][0]["odd"] == exported
+    assert polars.read_ndjson(file).height == 1
+    assert duckdb.sql(f"SELECT caption FROM read_json('{file}')").fetchall() == [(row["caption"],)]
 
 
 @pytest.mark.parametrize("safe", [False, True])
