@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from caption_assets.core.tables import table
 from caption_assets_tests.project import COLOURS, make_project, picture, wait_until
 from caption_assets_tests.stubs.openai_server import StubServer
 
@@ -210,3 +211,30 @@ def test_without_a_config_every_command_says_what_makes_one(tmp_path):
         assert "caption-assets init" in output and "Traceback" not in output
     assert "wrote" in project.command("init")
     assert (tmp_path / "caption_assets.yaml").exists() and (tmp_path / "caption_assets.schema.json").exists()
+
+
+def test_source_and_store_in_s3(s3_server, stub, tmp_path, asked):
+    """The same with nothing on disk but the config and Dagster's records; also captions.duckdb, an export, a lost instance."""
+    bucket, client = s3_server.make_bucket(), s3_server.client()
+    project = make_project(tmp_path, stub.url, pictures=8, source=f"s3://{bucket}/set/")
+    project.config |= {"store": f"s3://{bucket}/captions", "s3": {"endpoint_url": s3_server.endpoint, "region": "us-east-1"}}
+    project.write()
+    for file in sorted((tmp_path / "photos").iterdir()):
+        client.put_object(Bucket=bucket, Key=f"set/a b+{file.name}", Body=file.read_bytes())
+    shutil.rmtree(tmp_path / "photos")
+    said = project.command("run")
+    assert "[2/2]" in said
+    assert asked() == {"grid": 2, "single": 0, "text": 0}
+    objects, rows = s3_server.store(), []
+    for shard in ("shard-00000", "shard-00001"):
+        handle = table(objects, f"s3://{bucket}/captions/photos/merged/{shard}.parquet")
+        rows += [row for batch in handle.batches(objects) for row in batch.to_pylist()]
+    assert {row["record_id"] for row in rows} == {f"a b+{number:04d}.png" for number in range(8)}
+    assert all(list(COLOURS)[int(row["record_id"][4:8]) % 4] in row["caption"] for row in rows)
+    assert objects.exists(f"s3://{bucket}/captions/photos/captions.duckdb")
+    shutil.rmtree(tmp_path / ".dagster_home")
+    assert "photos/merged: 2 shards found in the store" in project.command("init")
+    assert "nothing to do" in project.command("run")
+    assert asked()["grid"] == 2
+    assert "8 records" in project.command("export", "photos", "--format", "jsonl", "--to", str(tmp_path / "out"))
+    assert not (tmp_path / "store").exists()
