@@ -111,12 +111,12 @@ class DatasetState:
             return SHARD_ASSETS
         if mapping is None or mapping != recipes.mapping_version(spec, manifest):
             return SHARD_ASSETS[1:]
-        ask = ("concat_grids", *SHARD_ASSETS[2:]) if spec.grid.keep == "until_merged" else SHARD_ASSETS[2:]
+        ask = SHARD_ASSETS[1:] if spec.grid.keep == "until_merged" else SHARD_ASSETS[2:]
         for asset in ("captions", "recaptions"):
             if (have[asset] or "").partition(".")[0] != self.recipe:
                 return ask
         if self.counts.get(shard, {}).get("transient"):
-            return ask
+            return SHARD_ASSETS[1:]  # pictures that could not be read are read again there
         return () if self._merge_is_current(shard, merged) and have["failed"] == merged else ("merged", "failed")
 
     def _merge_is_current(self, shard: str, merged: str | None) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from caption_assets.core.tables import table
 from caption_assets_tests.project import COLOURS, make_project, picture, wait_until
 from caption_assets_tests.stubs.openai_server import StubServer
+from caption_assets_tests.stubs.s3_server import FakeS3, Fault
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,23 @@ def test_another_prompt_asks_every_grid_again_and_only_those(copy, asked):
     assert asked() == NOTHING and re.search(r"^all +2 +7 ", dry, re.MULTILINE), dry
     assert "2 requests" in copy.command("run")
     assert asked() == {"grid": 2, "single": 0, "text": 0}
+
+
+def test_a_picture_that_could_not_be_read_is_read_and_asked_by_the_next_run(stub, asked, tmp_path, s3_keys):
+    project = make_project(tmp_path, stub.url)
+    pictures = {f"set/{file.name}": file.read_bytes() for file in sorted((tmp_path / "photos").iterdir())}
+    denied = Fault(key="set/0005.png", status=403, code="AccessDenied")
+    with FakeS3(pictures, faults=[denied]) as s3:
+        project.config["s3"] = {"endpoint_url": s3.endpoint, "region": s3.region}
+        project.write(source="s3://cases/set/", shard_size=100)
+        project.command("run")
+        assert {row["record_id"]: row["reason"] for row in project.rows("failed").values()} == {"0005.png": "s3_error"}
+        assert asked() == {"grid": 2, "single": 0, "text": 0}
+        s3.faults = []
+        project.command("run")
+        assert asked() == {"grid": 2, "single": 1, "text": 0}
+        assert len(project.rows("merged")) == 8 and not project.rows("failed")
+        assert "nothing to do" in project.command("run")
 
 
 def test_new_files_become_a_new_shard(copy, captioned, asked, tmp_path):

@@ -10,7 +10,7 @@ from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 
 if TYPE_CHECKING:
-    from caption_assets.core.tables import TableHandle
+    from caption_assets.core.tables import RecordStream, TableHandle
 
 
 def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
@@ -23,11 +23,15 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
         op_tags=ds.resource_tags("concat_grids"),
     )
     def concat_grids(context: dg.AssetExecutionContext, manifest: Any, store: StoreResource) -> Any:
-        """WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and format."""
+        """WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and format.
+
+        Made already, only the pictures are read again that could not be read for a passing reason.
+        """
         handle: TableHandle = manifest
         from caption_assets.core.gridding import build_grids
         from caption_assets.core.gridtars import remove_stale
         from caption_assets.core.recipes import mapping_version
+        from caption_assets.core.rereading import read_again, unread
 
         shard = ShardRun(context, ds, store)
         version = mapping_version(ds.spec, handle.metadata["version"])
@@ -36,9 +40,13 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
             kept = reusable(store.objects, uri, version)
             if kept and not grids_complete(store.objects, ds.layout, shard.key, kept):
                 kept = None
-            stream = kept or build_grids(store.objects, ds.layout, ds.spec, shard.key, handle).tagged(version=version)
-            yield dg.Output(stream, data_version=dg.DataVersion(version))
-            if not kept:
+            made: RecordStream | TableHandle
+            if kept is None:
+                made = build_grids(store.objects, ds.layout, ds.spec, shard.key, handle).tagged(version=version)
+            else:
+                made = read_again(store.objects, ds.spec, handle, kept) if unread(kept) else kept
+            yield dg.Output(made, data_version=dg.DataVersion(version))
+            if kept is None:
                 remove_stale(store.objects, ds.layout, shard.key)
 
     return concat_grids

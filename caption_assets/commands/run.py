@@ -199,8 +199,7 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     if not chosen:
         print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
-    grids = ("concat_grids",) if ds.spec.grid.keep == "until_merged" else ()
-    needs = (*grids, "recaptions", "merged", "failed")
+    needs = ("concat_grids", "recaptions", "merged", "failed")  # there, grids that were cleaned are made and pictures read again
     with Workers() as workers:
         _run_shards(place, workers, ds, [(shard, needs) for shard in chosen], outcome, tags)
     return outcome.exit_code

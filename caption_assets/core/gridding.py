@@ -7,7 +7,6 @@ may stand before that. The second reads the rows back and adds the places.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 import tempfile
@@ -15,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,11 +23,11 @@ from PIL import Image
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import MAPPING
-from caption_assets.core.faults import Fault, PictureFault
+from caption_assets.core.examining import Examined, examine, mapping_row
+from caption_assets.core.faults import Fault
 from caption_assets.core.firstseen import FirstSeen
-from caption_assets.core.grids import cell_image, compose, grid_size
+from caption_assets.core.grids import compose, grid_size
 from caption_assets.core.gridtars import GridTars
-from caption_assets.core.images import decode
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore, scratch_dir
 from caption_assets.core.recipes import digest, geometry
@@ -53,19 +51,6 @@ def build_grids(objects: ObjectStore, layout: Layout, spec: DatasetConfig, shard
     """
     build = _Build(objects, layout, spec, shard, manifest)
     return RecordStream(_MAPPING, build.batches(), build.metadata, build.summary)
-
-
-@dataclass(frozen=True, slots=True)
-class _Examined:
-    """One picture as read: cell is set where it can be shown in a grid, fault where it cannot be shown at all."""
-
-    sha256: bytes
-    file_bytes: int
-    width: int | None = None
-    height: int | None = None
-    format: str | None = None
-    cell: Image.Image | None = None
-    fault: Fault | None = None
 
 
 class _Build:
@@ -111,8 +96,8 @@ class _Build:
             making = _InOrder(_at_most(grid_size(grid)), lambda made: self._store(made, tars, places))
             for ref, examined in self._examined(pool):
                 self._records += 1
-                row = self._row(ref, examined)
-                if isinstance(examined, _Examined) and not examined.fault:
+                row = mapping_row(ref, examined, self._spec)
+                if isinstance(examined, Examined) and not examined.fault:
                     if self._spec.dedup == "exact":
                         row["duplicate_of"] = seen.first(examined.sha256, ref.record_id)
                     if row["duplicate_of"]:
@@ -133,17 +118,18 @@ class _Build:
         if self._records != self._refs:
             raise RuntimeError(f"{self._shard}: {self._refs} pictures were asked for, {self._records} came")
 
-    def _examined(self, pool: ThreadPoolExecutor) -> Iterator[tuple[PictureRef, _Examined | Fault]]:
+    def _examined(self, pool: ThreadPoolExecutor) -> Iterator[tuple[PictureRef, Examined | Fault]]:
         """Every picture in order, read ahead and decoded by the pool, at most so many at a time as MEMORY allows."""
-        limit = THREADS * 3 if self._spec.grid.single else _at_most((self._spec.grid.cell_size,) * 2, THREADS * 3)
-        waiting: deque[tuple[PictureRef, Future[_Examined] | Fault]] = deque()
+        draw = not self._spec.grid.single
+        limit = _at_most((self._spec.grid.cell_size,) * 2, THREADS * 3) if draw else THREADS * 3
+        waiting: deque[tuple[PictureRef, Future[Examined] | Fault]] = deque()
 
-        def next_one() -> tuple[PictureRef, _Examined | Fault]:
+        def next_one() -> tuple[PictureRef, Examined | Fault]:
             ref, result = waiting.popleft()
             return ref, result if isinstance(result, Fault) else result.result()
 
         for ref, data in Pictures(self._objects, self._spec).stream(self._wanted()):
-            waiting.append((ref, data if isinstance(data, Fault) else pool.submit(_examine, data, self._spec)))
+            waiting.append((ref, data if isinstance(data, Fault) else pool.submit(examine, data, self._spec, draw=draw)))
             if len(waiting) >= limit:
                 yield next_one()
         while waiting:
@@ -155,21 +141,6 @@ class _Build:
                 if row["reason"] is None:
                     self._refs += 1
                     yield PictureRef.of(row)
-
-    def _row(self, ref: PictureRef, examined: _Examined | Fault) -> dict[str, Any]:
-        """Its mapping row but for duplicate, grid and slot. In 1x1 the place is that of the picture itself."""
-        row: dict[str, Any] = {"record_id": ref.record_id, "duplicate_of": None}
-        fault = examined if isinstance(examined, Fault) else examined.fault
-        if fault:
-            row |= {"reason": fault.reason, "detail": fault.detail}
-        if isinstance(examined, _Examined):
-            row |= {"sha256": examined.sha256.hex(), "file_bytes": examined.file_bytes}
-            row |= {"width": examined.width, "height": examined.height, "format": examined.format}
-        if self._spec.grid.single:
-            inside = ref.byte_offset is not None
-            row |= {"grid_object": ref.source_uri if inside else ref.uri}
-            row |= {"byte_offset": ref.byte_offset, "byte_length": ref.byte_length}
-        return row
 
     def _start(self, pool: ThreadPoolExecutor) -> Future[tuple[str, bytes, bytes]]:
         """Begins the grid of the cells gathered so far."""
@@ -230,14 +201,3 @@ class _InOrder:
 def _at_most(size: tuple[int, int], most: int = THREADS) -> int:
     """How many pictures of this size may wait: Pillow takes 4 bytes a pixel, an encoder about as much again."""
     return max(2, min(most, MEMORY // (8 * size[0] * size[1])))
-
-
-def _examine(data: bytes, spec: DatasetConfig) -> _Examined:
-    """Hash, full decode, and the cell where there are grids."""
-    sha256 = hashlib.sha256(data).digest()
-    try:
-        decoded = decode(data, spec.images, 1 if spec.grid.single else spec.grid.cell_size)
-    except PictureFault as error:
-        return _Examined(sha256, len(data), fault=error.fault)
-    cell = None if spec.grid.single else cell_image(decoded, spec.grid)
-    return _Examined(sha256, len(data), decoded.width, decoded.height, decoded.format, cell)

@@ -1,6 +1,6 @@
 """Records as JSON that every reader takes. Pure functions.
 
-record_json keeps what was written in a catalog; DuckDB, polars, orjson and pandas refuse some of that, and with it the whole file.
+record_json keeps what was written in a catalog; DuckDB, polars, orjson and pandas refuse some of that, and the file with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import orjson
 
 _LONG = re.compile(r"\d{19}")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)|-?\d[\d.eE+-]*', re.DOTALL)
-_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
 
 
 def strict_json(text: str) -> str:
