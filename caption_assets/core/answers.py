@@ -1,8 +1,8 @@
 """What each record of a shard was answered for one output: stored replies, parsed and judged, and the best of them.
 
 A pure function of the store. A reply counts while it is not revoked, its recipe is the current one, and the text it was asked
-with is the one rendered now. A valid caption is preferred, of several the one sent last; where none is valid the last reason
-stands.
+with is the one rendered now. A valid caption is preferred, of several the one sent last. Where none is valid, the reason of the
+last text that a filter refused tells more than that of a later answer which could not be read; a passing fault at the end stands.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from caption_assets.config import FiltersConfig, PromptConfig
 from caption_assets.core import quality
 from caption_assets.core.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
+from caption_assets.core.columns import TRANSIENT_REASONS
 from caption_assets.core.glance import passes
 from caption_assets.core.mergerows import BATCH_ROWS, MergeRows
 from caption_assets.core.objectstore import ObjectStore
@@ -35,8 +36,8 @@ _COLUMNS = (
 _REPLIES = pa.schema([("request", pa.int64()), ("source", pa.int32()), *((c, CAPTIONS_SCHEMA.field(c).type) for c in _COLUMNS)])
 _CELLS = pa.schema({"request": pa.int64(), "said": pa.string(), "reason": pa.string(), "detail": pa.string()})
 _TEXTS = pa.schema({"sha256": pa.string(), "text": pa.string()})
-_VALID_FIRST = 1 << 40
-"""More than the requests of a shard: a valid reply outranks all that are not."""
+_OUTRANKS = 1 << 40
+"""More than the requests of a shard."""
 _PLACES = """
     SELECT c.request, c.position, k.n
     FROM (
@@ -46,7 +47,9 @@ _PLACES = """
     ) c JOIN known k ON k.record_id = c.record_id AND k.source = c.source
     """
 _BEST = """
-    SELECT n, count(*) AS attempts, arg_max(cell, time_rank + CASE WHEN valid THEN ? ELSE 0 END) AS best,
+    SELECT n, count(*) AS attempts,
+           CASE WHEN NOT bool_or(valid) AND arg_max(passing, time_rank) THEN arg_max(cell, time_rank)
+                ELSE arg_max(cell, time_rank + ?::BIGINT * (valid::INT + parsable::INT)) END AS best,
            coalesce(arg_max(cell, time_rank) FILTER (WHERE parsable), -1) AS newest
     FROM judged GROUP BY n"""
 
@@ -54,7 +57,7 @@ _BEST = """
 @dataclass(frozen=True)
 class Answers:
     """One output of a shard. By manifest row: `best` and `newest`, rows of `cells` (-1: none), and `attempts`, the replies that
-    count. best: the caption that stands, or the last reason; newest: the newest parsable reply, filters not applied.
+    count. best: the caption or the reason that stands; newest: the newest parsable reply, filters not applied.
 
     cells: request (row of `replies`), said, reason (null: valid), detail. replies: one row per request, columns as in the chunks.
     """
@@ -148,7 +151,7 @@ class AnswerReader:
         attempts = np.zeros(self.rows.count, np.int64)
         if judged:
             self.rows.connection.register("judged", pa.concat_tables(judged))
-            found = self.rows.connection.sql(_BEST, params=[_VALID_FIRST]).fetchnumpy()
+            found = self.rows.connection.sql(_BEST, params=[_OUTRANKS]).fetchnumpy()
             for column, name in ((best, "best"), (newest, "newest"), (attempts, "attempts")):
                 column[found["n"]] = found[name]
         copies, firsts = self.rows.copies, self.rows.firsts
@@ -170,6 +173,7 @@ def _narrow(rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: In
             "time_rank": time_rank[places["request"]],
             "valid": pc.is_null(rows["reason"]),
             "parsable": pc.is_valid(rows["said"]),
+            "passing": pc.is_in(rows["reason"], value_set=pa.array(TRANSIENT_REASONS)),
         }
     )
 

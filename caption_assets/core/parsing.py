@@ -14,7 +14,7 @@ import orjson
 
 from caption_assets.core.columns import REASONS
 from caption_assets.core.phrases import find_refusal
-from caption_assets.core.replycells import Value, cell_number, gather, plain_key
+from caption_assets.core.replycells import Value, cell_number, gather, named_cells, plain_key
 from caption_assets.core.replyjson import Cut, Ending, Mark, Members, ends_well, read
 from caption_assets.core.sentences import spoken_sentences
 from caption_assets.core.text import clean_text
@@ -129,34 +129,40 @@ def _single(said: str, cut: bool, slot: int) -> CellText:
     for wrapper in (_WRAPPED, _FENCED, _WRAPPED):
         if wrapped := wrapper.fullmatch(said):
             said, cut = wrapped["inside"].strip(), False
-    if said.startswith("{"):
-        value = _sole_value(said, cut, slot)
-        if value is Mark.DOUBT:
-            return CellText(None, "parse_error", "the reply begins like JSON and cannot be read")
-        if isinstance(value, Cut):
-            return CellText(None, "truncated_output", "the reply stops within its text")
-        if isinstance(value, str):
-            return _cell(value)
+            if not said:
+                return CellText(None, "parse_error", "nothing within its fence or tags")
+    if "{" in said and (cell := _in_json(said, cut, slot)) is not None:
+        return cell
     if cut:
         return CellText(None, "truncated_output", "the reply stops at max_tokens")
     return _cell(said)
 
 
-def _sole_value(said: str, cut: bool, slot: int) -> Value:
-    """The text of an object that wraps it; None: `said` is no such object, but text."""
+def _in_json(said: str, cut: bool, slot: int) -> CellText | None:
+    """The text of an object that wraps it, or what is wrong with it; None: `said` is no such object, but text."""
     found = read(said, not cut)
-    if not found.nodes or found.start > 0 or not isinstance(node := found.nodes[0], Members):
+    cells = next(filter(None, map(named_cells, found.nodes)), None)
+    first = found.nodes[0] if found.nodes and found.start == 0 else None
+    if found.ending is Ending.BROKEN and (cells or isinstance(first, Members)):
+        return CellText(None, "parse_error", "the reply begins like JSON and cannot be read")
+    if cells:
+        return _sole_cell(cells, cut and found.ending is Ending.CUT, slot)
+    if not isinstance(first, Members) or len(found.nodes) > 1 or (found.ending is Ending.WHOLE and said[found.end :].strip()):
         return None
-    if found.ending is Ending.BROKEN:
-        return Mark.DOUBT
-    if len(found.nodes) > 1 or (found.ending is Ending.WHOLE and said[found.end :].strip()):
-        return None
-    named = [v for k, v in node.pairs if plain_key(k) == "caption" or cell_number(k) in (1, slot)]
-    values = named or [v for _, v in node.pairs]
-    strings = [v for v in values if isinstance(v, (str, Cut))]
+    named = [v for k, v in first.pairs if plain_key(k) == "caption" or cell_number(k) in (1, slot)]
+    strings = [v for v in named or (v for _, v in first.pairs) if isinstance(v, (str, Cut))]
     if len(strings) == 1:
-        return strings[0]
-    return Cut("") if found.ending is Ending.CUT else None
+        return _resolve(strings)
+    return CellText(None, "truncated_output", "the reply stops within its text") if found.ending is Ending.CUT else None
+
+
+def _sole_cell(cells: dict[int, list[Value]], cut: bool, slot: int) -> CellText:
+    """The answer for one picture in the form of a grid's. Of texts for several pictures none is known to be of this one."""
+    if cut:
+        return CellText(None, "truncated_output", "the reply stops within its text")
+    if not cells.keys() <= {1, slot} or len(cells) > 1:
+        return CellText(None, "missing_slot", f"one picture was asked, the reply numbers its texts {sorted(cells)}")
+    return _resolve(*cells.values())
 
 
 def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:
@@ -195,7 +201,7 @@ def _why_nothing(said: str, cut: bool, has_json: bool) -> tuple[str, str]:
     return "parse_error", "no JSON object that names the cells" if has_json else f"no JSON: {said[:80]!r}"
 
 
-def _resolve(found: list[Value]) -> CellText:
+def _resolve(found: Sequence[Value]) -> CellText:
     """One cell's value out of all that bear its number: equal ones are one, a cut one may repeat a whole one."""
     whole = [v for v in found if not isinstance(v, Cut)]
     value = whole[0] if whole else found[0]

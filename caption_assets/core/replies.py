@@ -71,7 +71,10 @@ class Replies:
         self.of_root = np.zeros(count, bool)
         """Whether a reply was asked for by this root run."""
         self.reason = np.full(count, UNJUDGED, np.uint8)
-        """VALID where any reply is valid; else the number in REASONS of the newest reply's reason; UNJUDGED without one."""
+        """VALID where any reply is valid; else the number in REASONS of the reason that stands at the merge: of the newest text
+        that a filter refused, or of the newest reply where there is none or that was a passing fault; UNJUDGED without one."""
+        self._newest_reason, self._refused_reason = np.full(count, UNJUDGED, np.uint8), np.full(count, UNJUDGED, np.uint8)
+        self._refused_at = np.full(count, -1, np.int64)
         self._texts = TextFile(count) if self._keep_texts else None
         self._text_at = np.full(count, -1, np.int64) if self._keep_texts else None
 
@@ -146,10 +149,20 @@ class Replies:
         pictures = {slot: judging.picture(row) for slot, row in said.rows.items()}
         judged = judge(parsed, judging.filters, texts, pictures)
         for slot, row in said.rows.items():
-            if judged[slot].reason is None:
+            reason = judged[slot].reason
+            if reason is None:
                 self.reason[row] = VALID
-            elif self.reason[row] != VALID and said.sent_at >= self.newest_at[row]:
-                self.reason[row] = REASONS.index(judged[slot].reason)
+            elif self.reason[row] != VALID:
+                self._stand(row, REASONS.index(reason), said.sent_at, refused=parsed[slot].text is not None)
+
+    def _stand(self, row: int, reason: int, sent_at: int, refused: bool) -> None:
+        """Takes in a bad answer. refused: it held a text, which a filter refused."""
+        if sent_at >= self.newest_at[row]:
+            self._newest_reason[row] = reason
+        if refused and sent_at >= self._refused_at[row]:
+            self._refused_at[row], self._refused_reason[row] = sent_at, reason
+        newest = self.kind[row] != ANSWER or self._refused_at[row] < 0
+        self.reason[row] = self._newest_reason[row] if newest else self._refused_reason[row]
 
     def text(self, row: int) -> str | None:
         """The newest parsable text of a row, filters not applied."""

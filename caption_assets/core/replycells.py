@@ -50,6 +50,7 @@ _TEXT_FIELDS = frozenset(
         "captiontext",
     )
 )
+_CELL_LISTS = frozenset(("captions", "cells", "descriptions", "pictures", "images", "slots", "answers", "results", "grid"))
 _NOT_ANSWERS = frozenset(
     (
         "reasoning",
@@ -85,6 +86,29 @@ def gather(node: Node, values: dict[int, list[Value]]) -> None:
         for key, value in node.pairs:
             if plain_key(key) not in _NOT_ANSWERS:
                 gather(value, values)
+
+
+def named_cells(node: Node) -> dict[int, list[Value]]:
+    """What a reply names that has the form of a grid's answer and nothing besides: {"1": …, "2": …}, {"captions": {"1": …}},
+    [{"slot": 1, "caption": …}]. Empty for any other object or list, whatever numbers it holds."""
+    if isinstance(node, Members) and len(node.pairs) == 1 and plain_key(node.pairs[0][0]) in _CELL_LISTS:
+        node = node.pairs[0][1]
+    values: dict[int, list[Value]] = {}
+    if _all_named(node):
+        gather(node, values)
+    return values
+
+
+def _all_named(node: Node) -> bool:
+    """Whether every member is named by its key, or every item by its one key or a field such as "slot"."""
+    if isinstance(node, Members):
+        return all(cell_number(key) is not None for key, _ in node.pairs)
+    return isinstance(node, list) and all(isinstance(i, Members) and (_all_named(i) or _names_its_cell(i)) for i in node)
+
+
+def _names_its_cell(item: Members) -> bool:
+    names = {plain_key(key) for key, _ in item.pairs}
+    return not names.isdisjoint(_NUMBER_FIELDS[0]) and not names.isdisjoint(_TEXT_FIELDS)
 
 
 def _text_of(value: Node, number: int) -> Value:

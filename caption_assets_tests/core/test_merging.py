@@ -95,6 +95,18 @@ def test_valid_beats_later_failures_and_the_later_of_two_valid_wins(tmp_path: Pa
     assert outcome.result.counts["transient"] == 1
 
 
+def test_the_reason_of_a_refused_text_stands_over_later_answers_that_cannot_be_read(tmp_path: Path) -> None:
+    collection, shard = folder(tmp_path)
+    p0, p1, p2, p3 = ([f"p{n}.jpg"] for n in range(4))
+    numbered = '{"1": "A cat on a mat.", "2": "A dog in a field."}'
+    collection.say(shard, [collection.reply(p, "I cannot help with this picture.") for p in (p0, p1, p2)])
+    collection.say(shard, [collection.reply(p, numbered, attempt=2) for p in (p0, p1, p3)])
+    collection.say(shard, [collection.reply(p1, SHORT, attempt=3), collection.reply(p2, None, error="model_error: 500")])
+    outcome = collection.merge(shard)
+    assert outcome.reasons() == {"p0.jpg": "refusal", "p1.jpg": "too_short", "p2.jpg": "model_error", "p3.jpg": "missing_slot"}
+    assert outcome.result.counts["transient"] == 1
+
+
 def test_revoked_replies_other_recipes_and_other_prompts_do_not_count(tmp_path: Path) -> None:
     collection, shard = folder(tmp_path)
     collection.caption_all(shard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -233,11 +234,38 @@ def test_a_single_caption_that_looks_like_something_else_stays() -> None:
         "```a``` and ```b```",
         "{curly} braces on a wall",
         '{"objects": ["cat"], "colors": ["red"]}',
+        '[{"id": 1, "label": "cat"}, {"id": 2, "label": "dog"}]',
+        '{"boxes": [{"id": 1, "text": "cat"}, {"id": 2, "text": "dog"}]}',
+        '["red", "round"]',
         "1. A cat\n2. A dog",
         "[1] a cat",
         '"A cat."',
     ):
         assert single(text) == text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda texts: json.dumps(texts),
+        lambda texts: json.dumps({"captions": texts}),
+        lambda texts: json.dumps({f"cell {slot}": {"caption": text} for slot, text in texts.items()}),
+        lambda texts: json.dumps({"captions": [{"slot": slot, "caption": text} for slot, text in texts.items()]}),
+        lambda texts: json.dumps([{slot: text} for slot, text in texts.items()]),
+        lambda texts: f"Here you are:\n```json\n{json.dumps(texts)}\n```\nAnything else?",
+        lambda texts: json.dumps(texts)[:-1],
+    ],
+)
+def test_the_reply_for_a_single_picture_in_the_form_of_a_grids(form: Callable[[dict[str, str]], str]) -> None:
+    """Its one text is the caption; of several none is known to be this picture's, and none is given to it."""
+    assert single(form({"1": A})) == A
+    assert single(form({"1": A, "2": B, "4": C})) == "MISSING_SLOT"
+    assert single(form({"2": B})) == "MISSING_SLOT"
+    assert single(form({"1": A, "2": B}).partition(B[-8:])[0], "length") == "TRUNCATED_OUTPUT"
+
+
+def test_an_empty_fence_is_no_caption() -> None:
+    assert single("```json\n```") == single("```\n\n```") == single("<answer></answer>") == "PARSE_ERROR"
 
 
 def test_a_single_caption_that_was_cut() -> None:

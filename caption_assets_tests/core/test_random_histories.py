@@ -12,7 +12,11 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
+from caption_assets.core.columns import REASONS
 from caption_assets.core.merging import merge_shard
+from caption_assets.core.replies import VALID
+from caption_assets.core.shardjob import JobRows
+from caption_assets.core.survey import Survey
 from caption_assets.engines.base import ChatRequest, EngineDown
 from caption_assets_tests.core.scripted import Scripted, good, reply
 from caption_assets_tests.core.shardkit import ONE, SMALL_GRID, Shard, jpeg, write_tar
@@ -58,8 +62,18 @@ def edit(shard: Shard, chance: random.Random) -> None:
     shard.options["prompts"] = prompts[: chance.randint(1, 2)]
 
 
+def standing(shard: Shard) -> dict[str, str | None]:
+    """What the loop knows of the first output: the reason that stands for each record that is asked, None for a good caption."""
+    rows = JobRows(shard.job("look"))
+    survey = Survey(rows, shard.spec.prompts[0], {}, judged=True)
+    survey.replies.refresh()
+    ids = [name for _, part, _ in rows.batches() for name in part["record_id"].to_pylist()]
+    reasons = survey.replies.reason.tolist()
+    return {ids[n]: None if reasons[n] == VALID else REASONS[reasons[n]] for n in survey.own.nonzero()[0].tolist()}
+
+
 def merged(shard: Shard) -> tuple[int, list[str]]:
-    """How many records come out of the merge, and what is wrong."""
+    """How many records come out of the merge, and what is wrong: there, or with what the loop thinks of them."""
     job = shard.job("merge")
     with tempfile.TemporaryDirectory() as scratch:
         made = merge_shard(
@@ -67,8 +81,11 @@ def merged(shard: Shard) -> tuple[int, list[str]]:
         )
         if made.problems:
             return 0, made.problems
-        ids = [record for path in (made.merged_path, made.failed_path) for record in pq.read_table(path)["record_id"].to_pylist()]
-        return len(set(ids)), [] if len(ids) == len(set(ids)) else ["a record twice"]
+        good, bad = (pq.read_table(path).to_pylist() for path in (made.merged_path, made.failed_path))
+    told = [(row["record_id"], row["caption_reason"]) for row in good] + [(row["record_id"], row["reason"]) for row in bad]
+    reasons = dict(told)
+    thought = [f"{name}: {reason} for the loop" for name, reason in standing(shard).items() if reason != reasons[name]]
+    return len(reasons), thought if len(told) == len(reasons) else ["a record twice"]
 
 
 @pytest.mark.parametrize("seed", range(8))
