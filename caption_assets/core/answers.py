@@ -3,6 +3,7 @@
 A pure function of the store. A reply counts while it is not revoked, its recipe is the current one, and the text it was asked
 with is the one rendered now. A valid caption is preferred, of several the one sent last. Where none is valid, the reason of the
 last text that a filter refused tells more than that of a later answer which could not be read; a passing fault at the end stands.
+An answer for one picture that is, to the letter, what its whole grid was answered before says nothing of it: it is passed over.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from caption_assets.core.columns import TRANSIENT_REASONS
 from caption_assets.core.glance import passes
 from caption_assets.core.mergerows import BATCH_ROWS, MergeRows
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.parsing import CellText, parse_reply
+from caption_assets.core.parsing import CellText, numbers_several, parse_reply
 from caption_assets.core.prompts import prompt_sha256, record_fields, render, sendable, uses_record
 from caption_assets.core.spill import Ints, Spill
 from caption_assets.core.tables import TableHandle
@@ -46,10 +47,14 @@ _PLACES = """
         FROM replies
     ) c JOIN known k ON k.record_id = c.record_id AND k.source = c.source
     """
+_ECHOES = """
+    SELECT single.cell FROM (SELECT n, time_rank, reply, cell FROM judged WHERE several) single
+    ASOF JOIN (SELECT n, time_rank, reply FROM judged WHERE grid) said ON single.n = said.n AND single.time_rank >= said.time_rank
+    WHERE single.reply = said.reply"""
 _BEST = """
     SELECT n, count(*) AS attempts,
            CASE WHEN NOT bool_or(valid) AND arg_max(passing, time_rank) THEN arg_max(cell, time_rank)
-                ELSE arg_max(cell, time_rank + ?::BIGINT * (valid::INT + parsable::INT)) END AS best,
+                ELSE arg_max(cell, time_rank + ?::BIGINT * weight) END AS best,
            coalesce(arg_max(cell, time_rank) FILTER (WHERE parsable), -1) AS newest
     FROM judged GROUP BY n"""
 
@@ -93,7 +98,7 @@ class AnswerReader:
             end = int(np.searchsorted(places["request"], batch["request"][-1].as_py(), side="right"))
             here = {name: column[start:end] for name, column in places.items()}
             rows = judging.judge(batch, here)
-            judged.append(_narrow(rows, here, cells.rows, sent_at))
+            judged.append(_narrow(batch, rows, here, cells.rows, sent_at))
             cells.append(rows)
             start = end
         return self._best(replies, cells.seal(), judged, texts)
@@ -150,7 +155,10 @@ class AnswerReader:
         best, newest = np.full(self.rows.count, -1, np.int64), np.full(self.rows.count, -1, np.int64)
         attempts = np.zeros(self.rows.count, np.int64)
         if judged:
-            self.rows.connection.register("judged", pa.concat_tables(judged))
+            table = pa.concat_tables(judged)
+            self.rows.connection.register("judged", table)
+            if pc.any(table["several"]).as_py():
+                self.rows.connection.register("judged", _without(table, self.rows.connection.sql(_ECHOES).fetchnumpy()["cell"]))
             found = self.rows.connection.sql(_BEST, params=[_OUTRANKS]).fetchnumpy()
             for column, name in ((best, "best"), (newest, "newest"), (attempts, "attempts")):
                 column[found["n"]] = found[name]
@@ -164,18 +172,35 @@ class AnswerReader:
         return Answers(replies, cells, best, newest, attempts)
 
 
-def _narrow(rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: Ints) -> pa.Table:
+def _narrow(replies: pa.RecordBatch, rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: Ints) -> pa.Table:
     """What the choice among the cells needs of them: numbers only."""
+    said, grids = replies["reply"].to_pylist(), replies["grid_id"].is_valid().to_numpy(zero_copy_only=False)
+    several = np.array([not grid and numbers_several(reply) for reply, grid in zip(said, grids, strict=True)], bool)
+    request = places["request"] - replies["request"][0].as_py()
+    valid, parsable = pc.is_null(rows["reason"]), pc.is_valid(rows["said"])
     return pa.table(
         {
             "n": places["n"],
             "cell": np.arange(first, first + rows.num_rows),
             "time_rank": time_rank[places["request"]],
-            "valid": pc.is_null(rows["reason"]),
-            "parsable": pc.is_valid(rows["said"]),
+            "valid": valid,
+            "parsable": parsable,
+            "weight": pc.add(valid.cast(pa.int8()), parsable.cast(pa.int8())),
             "passing": pc.is_in(rows["reason"], value_set=pa.array(TRANSIENT_REASONS)),
+            "grid": grids[request],
+            "several": several[request],
+            "reply": np.array([hash(reply) for reply in said], np.int64)[request],
         }
     )
+
+
+def _without(judged: pa.Table, echoes: Ints) -> pa.Table:
+    """The same, in which these cells weigh less than any other, and hold no text."""
+    echo = pc.is_in(judged["cell"], value_set=pa.array(echoes))
+    for name, value in (("valid", False), ("parsable", False), ("weight", -1)):
+        place = judged.schema.get_field_index(name)
+        judged = judged.set_column(place, name, pc.if_else(echo, value, judged[name]))
+    return judged
 
 
 class Shown(Mapping[int, str]):

@@ -15,7 +15,7 @@ import orjson
 from caption_assets.core.columns import REASONS
 from caption_assets.core.phrases import find_refusal
 from caption_assets.core.replycells import Value, cell_number, gather, named_cells, plain_key
-from caption_assets.core.replyjson import Cut, Ending, Mark, Members, ends_well, read
+from caption_assets.core.replyjson import Cut, Ending, Found, Mark, Members, ends_well, read
 from caption_assets.core.sentences import spoken_sentences
 from caption_assets.core.text import clean_text
 
@@ -141,12 +141,12 @@ def _single(said: str, cut: bool, slot: int) -> CellText:
 def _in_json(said: str, cut: bool, slot: int) -> CellText | None:
     """The text of an object that wraps it, or what is wrong with it; None: `said` is no such object, but text."""
     found = read(said, not cut)
-    cells = next(filter(None, map(named_cells, found.nodes)), None)
+    cells = None if cut and found.start > 0 else _as_grid(found)
     first = found.nodes[0] if found.nodes and found.start == 0 else None
     if found.ending is Ending.BROKEN and (cells or isinstance(first, Members)):
         return CellText(None, "parse_error", "the reply begins like JSON and cannot be read")
     if cells:
-        return _sole_cell(cells, cut and found.ending is Ending.CUT, slot)
+        return _sole_cell(cells, slot)
     if not isinstance(first, Members) or len(found.nodes) > 1 or (found.ending is Ending.WHOLE and said[found.end :].strip()):
         return None
     named = [v for k, v in first.pairs if plain_key(k) == "caption" or cell_number(k) in (1, slot)]
@@ -156,13 +156,22 @@ def _in_json(said: str, cut: bool, slot: int) -> CellText | None:
     return CellText(None, "truncated_output", "the reply stops within its text") if found.ending is Ending.CUT else None
 
 
-def _sole_cell(cells: dict[int, list[Value]], cut: bool, slot: int) -> CellText:
-    """The answer for one picture in the form of a grid's. Of texts for several pictures none is known to be of this one."""
-    if cut:
-        return CellText(None, "truncated_output", "the reply stops within its text")
-    if not cells.keys() <= {1, slot} or len(cells) > 1:
+def _as_grid(found: Found) -> dict[int, list[Value]] | None:
+    """What the first node in the form of a grid's answer names."""
+    return next(filter(None, map(named_cells, found.nodes)), None)
+
+
+def numbers_several(reply: str | None) -> bool:
+    """Whether a reply has the form of a grid's answer with several cells."""
+    return reply is not None and "{" in reply and len(_as_grid(read(reply, False)) or ()) > 1
+
+
+def _sole_cell(cells: dict[int, list[Value]], slot: int) -> CellText:
+    """The answer for one picture in the form of a grid's: read like that of a grid of this one cell."""
+    numbers = [number for number in (1, slot) if number in cells]
+    if not numbers:
         return CellText(None, "missing_slot", f"one picture was asked, the reply numbers its texts {sorted(cells)}")
-    return _resolve(*cells.values())
+    return _resolve(cells[numbers[0]])
 
 
 def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:

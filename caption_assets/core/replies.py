@@ -18,7 +18,7 @@ from caption_assets.config import FiltersConfig
 from caption_assets.core.cellkeys import KeyIndex, TextFile, cell_keys
 from caption_assets.core.chunks import CAPTIONS_SCHEMA, ROOT_RUN, ChunkFile, Revoked, list_chunks, read_chunks
 from caption_assets.core.columns import REASONS, TRANSIENT_REASONS
-from caption_assets.core.parsing import CellText, parse_reply
+from caption_assets.core.parsing import CellText, numbers_several, parse_reply
 from caption_assets.core.quality import judge
 from caption_assets.core.shardjob import JobRows
 
@@ -74,7 +74,9 @@ class Replies:
         """VALID where any reply is valid; else the number in REASONS of the reason that stands at the merge: of the newest text
         that a filter refused, or of the newest reply where there is none or that was a passing fault; UNJUDGED without one."""
         self._newest_reason, self._refused_reason = np.full(count, UNJUDGED, np.uint8), np.full(count, UNJUDGED, np.uint8)
-        self._refused_at = np.full(count, -1, np.int64)
+        self._judged_at, self._refused_at = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+        self._grid_said = np.zeros(count, np.int64)
+        """Hash of the reply that the record's grid got last."""
         self._texts = TextFile(count) if self._keep_texts else None
         self._text_at = np.full(count, -1, np.int64) if self._keep_texts else None
 
@@ -132,6 +134,10 @@ class Replies:
                 self._look_into(said, bool(grids[number]))
 
     def _look_into(self, said: _Said, grid: bool) -> None:
+        if grid:
+            self._grid_said[list(said.rows.values())] = hash(said.reply)
+        elif self._is_echo(said):
+            return
         parsed = parse_reply(said.reply, said.finish_reason, said.error, said.slots, grid)
         if self._texts is not None and self._text_at is not None:
             for slot, row in said.rows.items():
@@ -141,6 +147,10 @@ class Replies:
                     self._text_at[row] = said.sent_at
         if self._judging:
             self._judge(said, parsed)
+
+    def _is_echo(self, said: _Said) -> bool:
+        """Whether the answer for one picture is, to the letter, what its whole grid was answered: then it says nothing of it."""
+        return any(self._grid_said[row] == hash(said.reply) for row in said.rows.values()) and numbers_several(said.reply)
 
     def _judge(self, said: _Said, parsed: dict[int, CellText]) -> None:
         judging = self._judging
@@ -157,8 +167,8 @@ class Replies:
 
     def _stand(self, row: int, reason: int, sent_at: int, refused: bool) -> None:
         """Takes in a bad answer. refused: it held a text, which a filter refused."""
-        if sent_at >= self.newest_at[row]:
-            self._newest_reason[row] = reason
+        if sent_at >= self._judged_at[row]:
+            self._judged_at[row], self._newest_reason[row] = sent_at, reason
         if refused and sent_at >= self._refused_at[row]:
             self._refused_at[row], self._refused_reason[row] = sent_at, reason
         newest = self.kind[row] != ANSWER or self._refused_at[row] < 0

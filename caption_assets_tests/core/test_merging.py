@@ -98,13 +98,26 @@ def test_valid_beats_later_failures_and_the_later_of_two_valid_wins(tmp_path: Pa
 def test_the_reason_of_a_refused_text_stands_over_later_answers_that_cannot_be_read(tmp_path: Path) -> None:
     collection, shard = folder(tmp_path)
     p0, p1, p2, p3 = ([f"p{n}.jpg"] for n in range(4))
-    numbered = '{"1": "A cat on a mat.", "2": "A dog in a field."}'
+    numbered = '{"2": "A cat on a mat.", "3": "A dog in a field."}'
     collection.say(shard, [collection.reply(p, "I cannot help with this picture.") for p in (p0, p1, p2)])
     collection.say(shard, [collection.reply(p, numbered, attempt=2) for p in (p0, p1, p3)])
     collection.say(shard, [collection.reply(p1, SHORT, attempt=3), collection.reply(p2, None, error="model_error: 500")])
     outcome = collection.merge(shard)
     assert outcome.reasons() == {"p0.jpg": "refusal", "p1.jpg": "too_short", "p2.jpg": "model_error", "p3.jpg": "missing_slot"}
     assert outcome.result.counts["transient"] == 1
+
+
+def test_an_answer_that_repeats_the_grids_to_the_letter_says_nothing_of_its_picture(tmp_path: Path) -> None:
+    collection, shard = folder(tmp_path)
+    pictures = [f"p{n}.jpg" for n in range(4)]
+    grid = json.dumps({"1": words("p0"), "2": SHORT, "4": words("p3")})
+    collection.say(shard, [collection.reply(pictures, grid)])
+    collection.say(shard, [collection.reply([p], grid, attempt=2) for p in pictures[1:3]])
+    outcome = collection.merge(shard)
+    assert outcome.texts() == {"p0.jpg": words("p0"), "p3.jpg": words("p3")}
+    assert outcome.reasons() == {"p1.jpg": "too_short", "p2.jpg": "missing_slot"}
+    collection.say(shard, [collection.reply(["p2.jpg"], json.dumps({"1": words("p2"), "2": words("?")}), attempt=3)])
+    assert collection.merge(shard).texts()["p2.jpg"] == words("p2")
 
 
 def test_revoked_replies_other_recipes_and_other_prompts_do_not_count(tmp_path: Path) -> None:

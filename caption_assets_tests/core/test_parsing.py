@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from caption_assets.core.columns import REASONS
-from caption_assets.core.parsing import CellText, parse_reply
+from caption_assets.core.parsing import CellText, numbers_several, parse_reply
 
 SLOTS = (1, 2, 3, 4)
 CAPTIONS = {
@@ -257,11 +257,16 @@ def test_a_single_caption_that_looks_like_something_else_stays() -> None:
     ],
 )
 def test_the_reply_for_a_single_picture_in_the_form_of_a_grids(form: Callable[[dict[str, str]], str]) -> None:
-    """Its one text is the caption; of several none is known to be this picture's, and none is given to it."""
-    assert single(form({"1": A})) == A
-    assert single(form({"1": A, "2": B, "4": C})) == "MISSING_SLOT"
-    assert single(form({"2": B})) == "MISSING_SLOT"
-    assert single(form({"1": A, "2": B}).partition(B[-8:])[0], "length") == "TRUNCATED_OUTPUT"
+    """It is read like that of a grid of this one cell."""
+    assert single(form({"1": A})) == single(form({"1": A, "2": B, "4": C})) == A
+    assert single(form({"2": B, "3": C})) == "MISSING_SLOT"
+    assert single(form({"2": B, "1": A}).partition("red cir")[0], "length") == "TRUNCATED_OUTPUT"
+
+
+def test_which_replies_number_several_texts() -> None:
+    assert numbers_several(BARE) and numbers_several(BARE[:-60]) and numbers_several(f"```json\n{BARE}\n```")
+    for reply in (None, "", A, '{"1": "A red circle."}', '{"caption": "A red circle.", "2": "?"}', "1. A cat\n2. A dog"):
+        assert not numbers_several(reply)
 
 
 def test_an_empty_fence_is_no_caption() -> None:

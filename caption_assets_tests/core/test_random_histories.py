@@ -41,6 +41,8 @@ class Moody:
             return reply(request, None, f"{self.chance.choice(['timeout', 'model_error'])}: as it goes")
         if mood < 0.75:
             return reply(request, None)
+        if mood < 0.8:
+            return '{"1": "Two pictures, said alike of all.", "2": "Short"}'
         if mood < 0.9 and request.json_keys:
             said = orjson.loads(good(request))
             return orjson.dumps({key: said[key] for key in said if self.chance.random() < 0.5}).decode()
