@@ -110,6 +110,18 @@ def test_another_prompt_asks_every_grid_again_and_only_those(copy, asked):
     assert asked() == {"grid": 2, "single": 0, "text": 0}
 
 
+def test_a_source_file_that_changed_is_told_and_never_planned_again_unasked(stub, tmp_path):
+    project = make_project(tmp_path, stub.url, pictures=2)
+    assert "changed" not in project.command("plan", "photos")
+    picture(tmp_path / "photos" / "0001.png", 7)
+    message = f"accept-changed {tmp_path}/photos/0001.png"
+    assert message in project.command("plan", "photos")
+    picture(tmp_path / "photos" / "0002.png", 2)
+    assert message in (said := project.command("plan", "photos")) and "2 shards" in said
+    assert "changed" not in project.command("plan", "photos", *f"--{message}".split())
+    assert list(project.status()) == ["shard-00001", "shard-00000-g2"]
+
+
 def test_a_picture_that_could_not_be_read_is_read_and_asked_by_the_next_run(stub, asked, tmp_path, s3_keys):
     project = make_project(tmp_path, stub.url)
     pictures = {f"set/{file.name}": file.read_bytes() for file in sorted((tmp_path / "photos").iterdir())}

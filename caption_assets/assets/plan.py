@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from caption_assets.core.planning import PlanResult
     from caption_assets.core.plans import Plan
 
+CHECK = "plan_unchanged"
+
 
 def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
     @ds.asset(
@@ -22,7 +24,7 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
         metadata=column_schema(PLAN),
         check_specs=[
             dg.AssetCheckSpec(
-                "plan_unchanged",
+                CHECK,
                 asset=ds.key("shard_plan"),
                 description="Every planned source file is there and is what it was when it was planned.",
             )
@@ -35,7 +37,7 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
         register_shards(context.instance, ds, result.plan)
         yield dg.MaterializeResult(metadata=result.summary())
         yield dg.AssetCheckResult(
-            check_name="plan_unchanged",
+            check_name=CHECK,
             passed=not result.problems,
             severity=dg.AssetCheckSeverity.ERROR,
             metadata={
@@ -63,6 +65,15 @@ def _plan(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource) 
         return PlanResult(load_plan(store.objects, ds.layout), dataset=ds.name, unsettled=notice.unsettled)
     hold_back = seconds < settings.max_wait_s
     return make_plan(store.objects, ds.layout, ds.spec, hold_back_short_groups=hold_back, settle_s=settings.settle_s)
+
+
+def plan_problems(instance: dg.DagsterInstance, ds: Dataset) -> list[str]:
+    """What the last run of the plan found changed or gone, in words."""
+    key = dg.AssetCheckKey(ds.key("shard_plan"), CHECK)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    event = records[0].event.dagster_event if records and records[0].event else None
+    problems = event.asset_check_evaluation_data.metadata.get("problems") if event else None
+    return str(problems.value).splitlines() if problems else []
 
 
 def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: "Plan") -> None:

@@ -54,15 +54,20 @@ def run(place: Workplace, names: Sequence[str], shards: str | None, dry_run: boo
 
 
 def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> bool:
-    """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new."""
-    from caption_assets.assets.plan import register_shards
+    """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new. Says which planned
+    files changed or are gone."""
+    from caption_assets.assets.plan import plan_problems, register_shards
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.planning import new_objects
     from caption_assets.core.plans import PlanError, load_plan
 
     try:
-        if new_objects(place.objects, ds.layout, ds.spec):
-            return _run_one(place, workers, Task(ds.name, "plan", ["shard_plan"]))
+        found = new_objects(place.objects, ds.layout, ds.spec)
+        if found.new_files:
+            planned = _run_one(place, workers, Task(ds.name, "plan", ["shard_plan"]))
+            terminal.problems(ds, plan_problems(place.instance, ds) if planned else [])
+            return planned
+        terminal.problems(ds, found.problems)
         register_shards(place.instance, ds, load_plan(place.objects, ds.layout))
         return True
     except (PlanError, ObjectError) as error:

@@ -106,6 +106,12 @@ def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> None
     print(f"{what}: failed (run {(run_id or '?')[:8]}): {plain(said)}", file=sys.stderr, flush=True)
 
 
+def problems(ds: Dataset, lines: Sequence[str]) -> None:
+    """What somebody should look at, on stderr."""
+    for line in lines:
+        print(f"{ds.name}: {plain(line)}", file=sys.stderr, flush=True)
+
+
 def duration(seconds: float) -> str:
     """Seconds for people: 42 s, 3 min, 2.5 h, 1.2 days."""
     if seconds < 90:

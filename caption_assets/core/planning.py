@@ -68,6 +68,13 @@ class PlanResult:
             lines.append(f"{self.vanished_count} planned files are gone from the source, such as {self.vanished[0]}")
         return lines
 
+    def take(self, comparison: Comparison) -> None:
+        """Adds what changed or is gone, of one kind of sources that was listed to its end."""
+        self.changed += comparison.changed
+        self.vanished += comparison.vanished
+        self.changed_count += comparison.changed_count
+        self.vanished_count += comparison.vanished_count
+
     def summary(self) -> dict[str, Any]:
         """Figures for the metadata."""
         return {
@@ -114,14 +121,17 @@ def make_plan(
     raise PlanError(f"{layout.plan_folder}: others plan all the time; try again")
 
 
-def new_objects(objects: ObjectStore, layout: Layout, spec: DatasetConfig) -> bool:
-    """Whether the source holds a file that no shard has. Lists up to the first one."""
-    plan = load_plan(objects, layout)
-    for kind, sources in kinds_of_sources(objects, layout, spec, plan).items():
-        files = source_files(objects, layout, sources, kind, Counter())
-        if next(Comparison(plan, planned_kind(kind)).new(files), None) is not None:
-            return True
-    return False
+def new_objects(objects: ObjectStore, layout: Layout, spec: DatasetConfig) -> PlanResult:
+    """What planning would find, without planning: lists up to the first file that no shard has (`new_files` is then 1). Changed
+    and vanished files are told when there is none."""
+    result = PlanResult(load_plan(objects, layout), dataset=spec.name)
+    for kind, sources in kinds_of_sources(objects, layout, spec, result.plan).items():
+        comparison = Comparison(result.plan, planned_kind(kind))
+        if next(comparison.new(source_files(objects, layout, sources, kind, Counter())), None) is not None:
+            result.new_files = 1
+            break
+        result.take(comparison)
+    return result
 
 
 def kinds_of_sources(objects: ObjectStore, layout: Layout, spec: DatasetConfig, plan: Plan) -> dict[str, list[str]]:
@@ -187,10 +197,7 @@ def _plan_kind(
     if not comparison.listed and not result.plan.generations:
         raise PlanError(f"{', '.join(sources)}: holds no {planned_kind(kind)} files ({ignored.total()} others)")
     result.ignored += ignored
-    result.changed += comparison.changed
-    result.vanished += comparison.vanished
-    result.changed_count += comparison.changed_count
-    result.vanished_count += comparison.vanished_count
+    result.take(comparison)
 
 
 def _settled(batches: Iterator[pa.RecordBatch], newest: float, result: PlanResult) -> Iterator[pa.RecordBatch]:

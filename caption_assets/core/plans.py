@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from caption_assets.core.tables import open_parquet
 
 BATCH_ROWS = 4096
 COLUMNS = [column.name for column in PLAN]
+_GENERATION = re.compile(r"gen-\d{5,}\.parquet")
 
 
 class PlanError(Exception):
@@ -181,11 +183,12 @@ class Plan:
 
 
 def load_plan(objects: ObjectStore, layout: Layout) -> Plan:
-    """The plan as it is in the store; without shards where there is none yet."""
-    uris = sorted(info.uri for info in objects.list(layout.plan_folder) if info.uri.endswith(".parquet"))
+    """The plan as it is in the store; without shards where there is none yet. Files of other names are not of the plan."""
+    folder = layout.plan_folder
+    uris = sorted(info.uri for info in objects.list(folder) if _GENERATION.fullmatch(info.uri[len(folder) :]))
     wanted = [layout.plan(number) for number in range(len(uris))]
     if uris != wanted:
-        raise PlanError(f"{layout.plan_folder}: generations must be {wanted[0]} and on without a gap; found {', '.join(uris)}")
+        raise PlanError(f"{folder}: generations must be {wanted[0]} and on without a gap; found {', '.join(uris)}")
     with ThreadPoolExecutor(8) as pool:
         return Plan(objects, tuple(pool.map(lambda item: _generation(objects, *item), enumerate(uris))))
 

@@ -73,16 +73,38 @@ def test_hard_folder_names_give_safe_distinct_stable_keys(tmp_path: Path) -> Non
     assert {path: path.read_bytes() for path in (tmp_path / "in").rglob("*.tar")} == before
 
 
+def found(root: Path) -> PlanResult:
+    return new_objects(OBJECTS, Layout(str(root / "store"), "d"), spec(root / "in"))
+
+
+def test_looking_for_new_files_tells_what_changed_and_what_is_gone(tmp_path: Path) -> None:
+    write(tmp_path / "in", {"a.tar": TAR, "b.tar": TAR, "c.tar": TAR})
+    plan(tmp_path)
+    assert found(tmp_path).problems == []
+    write(tmp_path / "in", {"b.tar": TAR + bytes(512)})
+    (tmp_path / "in/c.tar").unlink()
+    changed, gone = found(tmp_path).problems
+    assert f"caption-assets plan d --accept-changed {tmp_path}/in/b.tar" in changed and gone.endswith("in/c.tar")
+
+
+def test_strange_files_in_the_plans_folder_are_no_plans(tmp_path: Path) -> None:
+    write(tmp_path / "in", {"a.tar": TAR})
+    plan(tmp_path)
+    write(tmp_path / "store/d/plan", {"part.parquet": b"PAR1", ".gen-00001.parquet.tmp": b"", "old/gen-00000.parquet": b"PAR1"})
+    assert list(plan(tmp_path).plan.shards) == ["a"]
+    (tmp_path / "store/d/plan/gen-00002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(PlanError, match="without a gap"):
+        plan(tmp_path)
+
+
 def test_new_files_become_new_shards_and_old_ones_stay(tmp_path: Path) -> None:
     write(tmp_path / "in", {"b.tar": TAR, "d.tar": TAR})
     first = plan(tmp_path)
     data = (tmp_path / "store/d/plan/gen-00000.parquet").read_bytes()
-    assert files(first) == {"b": ["b.tar"], "d": ["d.tar"]} and not new_objects(
-        OBJECTS, Layout(str(tmp_path / "store"), "d"), spec(tmp_path / "in")
-    )
+    assert files(first) == {"b": ["b.tar"], "d": ["d.tar"]} and not found(tmp_path).new_files
     assert plan(tmp_path).new_shards == [] and not (tmp_path / "store/d/plan/gen-00001.parquet").exists()
     write(tmp_path / "in", {"a.tar": TAR, "sub/b.tar": TAR})
-    assert new_objects(OBJECTS, Layout(str(tmp_path / "store"), "d"), spec(tmp_path / "in"))
+    assert found(tmp_path).new_files
     second = plan(tmp_path)
     assert list(second.plan.shards)[:3] == ["b", "d", "a"] and second.plan.shards[3].startswith("b-")
     assert (tmp_path / "store/d/plan/gen-00000.parquet").read_bytes() == data
