@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from caption_assets import __version__
-from caption_assets.commands.workplace import INTERRUPTED, USAGE, UsageError, workplace
+from caption_assets.commands.workplace import FAILED, INTERRUPTED, USAGE, UsageError, workplace
 from caption_assets.config import EXPORT_FORMATS, ConfigError
 
 EXAMPLES = """
@@ -186,6 +186,13 @@ def main(arguments: list[str] | None = None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; `caption-assets run` goes on where this stopped", err=True)
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        from caption_assets.sqlitelocks import lock_message
+
+        if (said := lock_message(error)) is None:
+            raise
+        click.echo(f"caption-assets: {said}", err=True)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
 from caption_assets.schedules import build_schedules
 from caption_assets.sensors import build_sensors
+from caption_assets.sqlitelocks import wait_for_locks
 
 for category in (dg.PreviewWarning, dg.BetaWarning):
     warnings.filterwarnings("ignore", category=category)
@@ -42,6 +43,7 @@ def build(config: Config) -> dg.Definitions:
     )
 
 
+wait_for_locks()
 config = load_config()
 if not config.datasets:
     dg.get_dagster_logger("caption_assets").warning(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption_assets.config import ConfigError
+from caption_assets.sqlitelocks import wait_for_locks
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -65,6 +66,7 @@ def dagster_home(config_file: Path) -> tuple[Path, bool]:
 def prepare(home: Path, postgres: bool = False) -> bool:
     """Makes the folder, dagster.yaml and the databases, under a lock: first use by several processes at once would break
     them. True when it was new. An existing dagster.yaml stays as it is."""
+    wait_for_locks()
     home.mkdir(parents=True, exist_ok=True)
     with _locked(home):
         file, fresh = home / "dagster.yaml", False
@@ -90,8 +92,8 @@ def prepare(home: Path, postgres: bool = False) -> bool:
 @contextmanager
 def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
     """The instance at `home`, prepared; child processes find it in DAGSTER_HOME."""
-    prepare(home)
     os.environ["DAGSTER_HOME"] = str(home)
+    prepare(home)
     from dagster import DagsterInstance
 
     with DagsterInstance.from_config(str(home)) as instance:

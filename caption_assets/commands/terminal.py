@@ -96,7 +96,7 @@ def step_failures(instance: dg.DagsterInstance, run_id: str | None) -> list[Step
 
 def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> None:
     """What failed and why, in one line on stderr."""
-    said = "see the run in the UI" if run_id else "its process was killed; run again"
+    said = "see the run in the UI" if run_id else "its process has ended; run again"
     for failed in step_failures(instance, run_id):
         if failed.user_failure_data is not None and failed.user_failure_data.description:
             said = failed.user_failure_data.description

@@ -30,7 +30,9 @@ def main() -> None:
     from caption_assets.partitions import Dataset
     from caption_assets.progress import listening
     from caption_assets.runs import Runner
+    from caption_assets.sqlitelocks import lock_message, wait_for_locks
 
+    wait_for_locks()
     config = load_config()
     datasets = {spec.name: Dataset(config, spec) for spec in config.datasets}
 
@@ -41,7 +43,12 @@ def main() -> None:
         runner = Runner(instance)
         for line in sys.stdin:
             task = json.loads(line)
-            run_id, success = runner.run(datasets[task["dataset"]], task["job"], task["assets"], task["shard"], task["tags"])
+            try:
+                run_id, success = runner.run(datasets[task["dataset"]], task["job"], task["assets"], task["shard"], task["tags"])
+            except Exception as error:
+                if (said := lock_message(error)) is None:
+                    raise
+                sys.exit(said)
             _say(answers, event="ended", run_id=run_id, success=success)
 
 
