@@ -1,22 +1,18 @@
 """The models of caption_assets.yaml: what may be written there, and what an error about it says.
 
-Everything else receives these objects; nothing else reads the file or the environment. Importing this module costs
+Everything else receives these objects; only configfile.py reads the file and the environment. Importing this module costs
 pydantic only (Dagster has it loaded already).
 """
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from caption_assets.core.columns import RESERVED_OUTPUT_NAMES
 
-CONFIG_ENV = "CAPTION_ASSETS_CONFIG"
-DEFAULT_PATH = "caption_assets.yaml"
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 EXPORT_FORMATS = ("webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart")
 TOOL_OWNED_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
@@ -304,40 +300,7 @@ def _override(where: str, base: M, changes: dict[str, Any], model: type[M]) -> M
     try:
         return model(**{**base.model_dump(), **changes})
     except ValidationError as error:
-        raise ValueError("; ".join(_say(e, where) for e in error.errors())) from None
-
-
-def config_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Where the config lies: the argument, else $CAPTION_ASSETS_CONFIG, else ./caption_assets.yaml."""
-    return Path(path or os.environ.get(CONFIG_ENV) or DEFAULT_PATH).expanduser().absolute()
-
-
-def load_config(path: str | os.PathLike[str] | None = None) -> Config:
-    """Reads and checks the config. With no file anywhere named: an empty one, without datasets.
-
-    Relative local paths in it (store, sources, local_roots, a model folder) count from the file's folder.
-    Raises ConfigError, whose message is meant for the user.
-    """
-    named = path or os.environ.get(CONFIG_ENV)
-    file = config_path(path)
-    if not file.exists():
-        if named:
-            raise ConfigError(f"{file}: no such config file; `caption-assets init` writes an example")
-        return Config()
-    import yaml
-
-    try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file}: not a readable YAML file: {error}") from None
-    if raw is None:
-        return Config()
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{file}: must be a mapping with the keys {', '.join(Config.model_fields)}")
-    try:
-        return Config.model_validate(_absolute(_substitute(raw, file, ""), file.parent))
-    except ValidationError as error:
-        raise ConfigError(f"{file}:\n" + "\n".join(f"  {_say(e)}" for e in error.errors())) from None
+        raise ValueError("; ".join(describe_error(e, where) for e in error.errors())) from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -348,48 +311,7 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def _substitute(value: Any, file: Path, key: str) -> Any:
-    """`${VAR}` in every string, from the environment; done after parsing, so that a value cannot change the structure."""
-    if isinstance(value, dict):
-        return {k: _substitute(v, file, f"{key}.{k}".lstrip(".")) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_substitute(v, file, f"{key}.{i}") for i, v in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise ConfigError(f"{file}: {key}: the environment variable {match[1]} is not set")
-        return os.environ[match[1]]
-
-    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", replace, value)
-
-
-def _absolute(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
-    def fix(value: Any) -> Any:
-        if isinstance(value, list):
-            return [fix(v) for v in value]
-        if not isinstance(value, str) or "://" in value:
-            return value
-        return os.path.normpath(folder / os.path.expanduser(value)) + ("/" if value.endswith("/") else "")
-
-    raw = {**raw, "store": fix(raw.get("store", "./store"))}
-    engine = raw.get("engine")
-    if isinstance(engine, dict) and str(engine.get("model", "")).startswith(("./", "../", "~/")):
-        raw["engine"] = {**engine, "model": fix(engine["model"])}
-    if isinstance(raw.get("datasets"), list):
-        raw["datasets"] = [_absolute_dataset(d, fix) if isinstance(d, dict) else d for d in raw["datasets"]]
-    return raw
-
-
-def _absolute_dataset(raw: dict[str, Any], fix: Any) -> dict[str, Any]:
-    raw = {**raw, **({"source": fix(raw["source"])} if "source" in raw else {})}
-    if isinstance(raw.get("images"), dict) and "local_roots" in raw["images"]:
-        raw["images"] = {**raw["images"], "local_roots": fix(raw["images"]["local_roots"])}
-    return raw
-
-
-def _say(error: Any, where: str = "") -> str:
+def describe_error(error: Any, where: str = "") -> str:
     """One pydantic error as `key: what is allowed (got value)`."""
     key = ".".join(str(p) for p in ((where,) if where else ()) + tuple(error["loc"]) if p not in ("auto",))
     message = error["msg"].removeprefix("Value error, ")

@@ -8,7 +8,8 @@ import dagster as dg
 
 from caption_assets.assets import dataset_assets
 from caption_assets.checks import standing_checks
-from caption_assets.config import Config, load_config
+from caption_assets.config import Config
+from caption_assets.configfile import load_config
 from caption_assets.io_managers.duckdb import DuckDBIOManager
 from caption_assets.io_managers.parquet import ParquetIOManager
 from caption_assets.jobs import dataset_jobs

@@ -67,7 +67,7 @@ def contact_sheet(objects: ObjectStore, spec: DatasetConfig, samples: Sequence[M
     """A few pictures with what was said about them, as a markdown table; a picture that cannot be read now is left out."""
     from caption_assets.core.faults import PictureFault
     from caption_assets.core.images import thumbnail
-    from caption_assets.core.plans import SourceChanged
+    from caption_assets.core.plan.plans import SourceChanged
     from caption_assets.core.sources.pictures import PictureRef, Pictures
 
     pictures, lines = Pictures(objects, spec), ["| picture | caption | record |", "|---|---|---|"]

@@ -61,7 +61,7 @@ def _death(instance: dg.DagsterInstance, run: dg.DagsterRun, datasets: dict[str,
     ds, shard = _dataset_of(run, datasets), run.tags.get(PARTITION_NAME_TAG)
     if ds is None or shard is None:
         return None
-    from caption_assets.core.leases import is_dead, read_lease
+    from caption_assets.core.loop.leases import is_dead, read_lease
 
     lease = read_lease(objects, ds.layout.lease(shard))
     if lease is not None and lease.run_id == run.run_id:

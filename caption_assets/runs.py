@@ -26,7 +26,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 def process_token(pid: int | None = None) -> str | None:
     """The token of a process of this machine; None when there is none of that pid."""
-    from caption_assets.core.leases import process_token as token
+    from caption_assets.core.loop.leases import process_token as token
 
     return token(os.getpid() if pid is None else pid)
 

@@ -48,7 +48,7 @@ def new_data(ds: Dataset) -> dg.SensorDefinition:
         description="Asks for a plan run when the source holds enough new files; registers shards that a dead plan run left.",
     )
     def sensor(context: dg.SensorEvaluationContext, store: StoreResource) -> dg.SensorResult:
-        from caption_assets.core.noticing import notice_new
+        from caption_assets.core.plan.noticing import notice_new
 
         remembered = json.loads(context.cursor or "{}")
         now = time.time()
@@ -87,7 +87,7 @@ def _plan_run(ds: Dataset, now: float, waited: float) -> dg.RunRequest:
 
 def _unregistered(instance: dg.DagsterInstance, ds: Dataset, store: StoreResource) -> Iterator[dg.AddDynamicPartitionsRequest]:
     """Planned shards that Dagster does not know yet: a plan run that died between the object and the keys left them."""
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plan.plans import load_plan
 
     known = set(instance.get_dynamic_partitions(ds.partitions_name))
     missing = [shard for shard in load_plan(store.objects, ds.layout).shards if shard not in known]

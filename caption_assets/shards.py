@@ -166,7 +166,7 @@ def dataset_state(instance: dg.DagsterInstance, ds: Dataset, objects: Any, shard
 
 def finished_shards(instance: dg.DagsterInstance, ds: Dataset, objects: Any) -> tuple[dict[str, str], list[str]]:
     """Materialized shards of the plan with their data_version, and the keys of the others."""
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plan.plans import load_plan
 
     planned = load_plan(objects, ds.layout).shards
     state = DatasetState(instance, ds, "", planned)

@@ -24,8 +24,8 @@ import boto3
 import pytest
 
 from caption_assets.config import BucketConfig, S3Config
-from caption_assets.core.credentials import client, session
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.storage.credentials import client, session
 
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret-key"
 

@@ -8,7 +8,7 @@ import time
 import dagster as dg
 import pytest
 
-from caption_assets.config import load_config
+from caption_assets.configfile import load_config
 from caption_assets.definitions import build
 from caption_assets.partitions import CONFIG_TAG, Dataset
 from caption_assets.resources.store import StoreResource

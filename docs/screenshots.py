@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from caption_assets.config import DEFAULT_PATH
+from caption_assets.configfile import DEFAULT_PATH
 from caption_assets.core.layout import Layout
 from caption_assets.demo.collection import make_collection
 from caption_assets_tests.browser import chromium, launch_backfill, new_page

@@ -28,10 +28,10 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
         Made already, only the pictures are read again that could not be read for a passing reason.
         """
         handle: TableHandle = manifest
-        from caption_assets.core.gridding import build_grids
-        from caption_assets.core.gridtars import remove_stale
+        from caption_assets.core.pictures.gridding import build_grids
+        from caption_assets.core.pictures.gridtars import remove_stale
+        from caption_assets.core.pictures.rereading import read_again, unread
         from caption_assets.core.recipes import mapping_version
-        from caption_assets.core.rereading import read_again, unread
 
         shard = ShardRun(context, ds, store)
         version = mapping_version(ds.spec, handle.metadata["version"])

@@ -11,8 +11,8 @@ from caption_assets.resources.store import StoreResource
 from caption_assets.sensors import IF_DUE_TAG, is_due
 
 if TYPE_CHECKING:
+    from caption_assets.core.plan.plans import Plan
     from caption_assets.core.planning import PlanResult
-    from caption_assets.core.plans import Plan
 
 CHECK = "plan_unchanged"
 
@@ -52,9 +52,9 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
 
 def _plan(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource) -> "PlanResult":
     """Plans all that is new; for a run of the sensor only what is settled and worth a shard; short groups of tars wait."""
-    from caption_assets.core.noticing import notice_new
+    from caption_assets.core.plan.noticing import notice_new
+    from caption_assets.core.plan.plans import load_plan
     from caption_assets.core.planning import PlanResult, make_plan
-    from caption_assets.core.plans import load_plan
 
     waited = context.run.tags.get(IF_DUE_TAG)
     if waited is None:

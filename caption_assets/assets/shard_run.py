@@ -17,8 +17,8 @@ from caption_assets.resources.store import StoreResource
 if TYPE_CHECKING:
     from caption_assets.core.layout import Layout
     from caption_assets.core.objectstore import ObjectStore
-    from caption_assets.core.plans import ShardEntries
-    from caption_assets.core.rounds import Stage
+    from caption_assets.core.owed.rounds import Stage
+    from caption_assets.core.plan.plans import ShardEntries
     from caption_assets.core.tables import TableHandle
 
 RETRIES = 2
@@ -43,7 +43,7 @@ class ShardRun:
     def planned(self) -> tuple[ShardEntries, dict[str, str]]:
         """The shard's part of the plan, and tags for its manifest. Fails for a key that the plan does not know: anyone can
         add a partition in the UI."""
-        from caption_assets.core.plans import PlanError, load_plan
+        from caption_assets.core.plan.plans import PlanError, load_plan
 
         plan = load_plan(self.objects, self.ds.layout)
         try:
@@ -58,7 +58,7 @@ class ShardRun:
     @contextmanager
     def lease(self) -> Iterator[None]:
         """Holds the shard against other runs, and is this run's heartbeat. Says who holds it when it is taken."""
-        from caption_assets.core.leases import LeaseHeld, hold
+        from caption_assets.core.loop.leases import LeaseHeld, hold
 
         try:
             with hold(self.objects, self.ds.layout.lease(self.key), self.run_id):

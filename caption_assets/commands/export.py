@@ -17,7 +17,7 @@ def export(place: Workplace, name: str, format: str, to: str, selection: Selecti
     from caption_assets.core.exports.selection import ExportError
     from caption_assets.core.exports.tarwriting import WorkerFailed
     from caption_assets.core.objectstore import ObjectError
-    from caption_assets.core.plans import PlanError, load_plan
+    from caption_assets.core.plan.plans import PlanError, load_plan
 
     (ds,) = place.chosen([name])
 

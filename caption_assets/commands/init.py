@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from caption_assets.commands.workplace import DONE, workplace
-from caption_assets.config import config_path, load_config
+from caption_assets.configfile import config_path, load_config
 from caption_assets.instance import dagster_home, prepare
 
 EXAMPLE = """\

@@ -43,7 +43,7 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
 def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
     """Reports what the store holds and Dagster does not know; marks missing what the store has lost. Asks no model."""
     from caption_assets.assets.plan import register_shards
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plan.plans import load_plan
 
     plan = load_plan(place.objects, ds.layout)
     register_shards(place.instance, ds, plan)
@@ -116,7 +116,7 @@ class Stored:
     def _captions(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
         """Captions are done when every cell of every current recipe is."""
         from caption_assets.core.captioning import count_pending
-        from caption_assets.core.chunks import data_version, replaced_shards
+        from caption_assets.core.replies.chunks import data_version, replaced_shards
 
         manifest, mapping = self._handle(self.ds.layout.manifest(shard)), self._handle(self.ds.layout.mapping(shard))
         if manifest is None or mapping is None:

@@ -58,8 +58,8 @@ def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> bool:
     files changed or are gone."""
     from caption_assets.assets.plan import plan_problems, register_shards
     from caption_assets.core.objectstore import ObjectError
+    from caption_assets.core.plan.plans import PlanError, load_plan
     from caption_assets.core.planning import new_objects
-    from caption_assets.core.plans import PlanError, load_plan
 
     try:
         found = new_objects(place.objects, ds.layout, ds.spec)
@@ -90,7 +90,7 @@ def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
 
 def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
     """Shards with what each needs."""
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plan.plans import load_plan
     from caption_assets.shards import dataset_state
 
     chosen = choose_shards(load_plan(place.objects, ds.layout), shards)
@@ -214,7 +214,7 @@ def shards_with(place: Workplace, ds: Dataset, reasons: set[str], shards: str | 
     """Merged shards in which a record failed for one of the reasons (any retryable one for none)."""
     from caption_assets.core.columns import RETRYABLE_REASONS
     from caption_assets.core.merging import read_pair
-    from caption_assets.core.plans import load_plan
+    from caption_assets.core.plan.plans import load_plan
 
     wanted, found = reasons or RETRYABLE_REASONS, []
     for shard in choose_shards(load_plan(place.objects, ds.layout), shards):

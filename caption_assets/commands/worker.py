@@ -26,7 +26,7 @@ def main() -> None:
     _show_engine_starts()
     from dagster import DagsterInstance
 
-    from caption_assets.config import load_config
+    from caption_assets.configfile import load_config
     from caption_assets.partitions import Dataset
     from caption_assets.progress import listening
     from caption_assets.runs import Runner

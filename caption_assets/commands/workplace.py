@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption_assets.config import CONFIG_ENV, Config, ConfigError, config_path, load_config
+from caption_assets.config import Config, ConfigError
+from caption_assets.configfile import CONFIG_ENV, config_path, load_config
 from caption_assets.instance import dagster_home, open_instance
 
 if TYPE_CHECKING:
     import dagster as dg
 
     from caption_assets.core.objectstore import ObjectStore
-    from caption_assets.core.plans import Plan
+    from caption_assets.core.plan.plans import Plan
     from caption_assets.partitions import Dataset
 
 DONE, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 3, 130

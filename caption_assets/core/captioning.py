@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from caption_assets.config import DatasetConfig, EngineConfig
-from caption_assets.core.asking import Asking, Tally
-from caption_assets.core.chunks import CAPTIONS_SCHEMA, ChunkWriter, data_version, read_chunks
-from caption_assets.core.feeding import Feed, GridsMissing, SourceDown
 from caption_assets.core.layout import Layout
+from caption_assets.core.loop.asking import Asking, Tally
+from caption_assets.core.loop.feeding import Feed, GridsMissing, SourceDown
+from caption_assets.core.loop.storing import StoreThread
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import SourceChanged
-from caption_assets.core.requests import Choice, Pending, Requests
-from caption_assets.core.rounds import Owed, Round, Stage
-from caption_assets.core.shardjob import ShardJob
-from caption_assets.core.storing import StoreThread
+from caption_assets.core.owed.requests import Choice, Pending, Requests
+from caption_assets.core.owed.rounds import Owed, Round, Stage
+from caption_assets.core.owed.shardjob import ShardJob
+from caption_assets.core.plan.plans import SourceChanged
+from caption_assets.core.replies.chunks import CAPTIONS_SCHEMA, ChunkWriter, data_version, read_chunks
 from caption_assets.core.tables import TableHandle
 from caption_assets.engines.base import Engine, EngineDown, Session
 
@@ -73,7 +73,7 @@ def caption_shard(
     """
     round_ = Round(job, stage, extra_round, only_reasons)
     if engine.kind == "batch":
-        from caption_assets.core.batching import BatchEngine, caption_in_batches
+        from caption_assets.core.loop.batching import BatchEngine, caption_in_batches
 
         assert isinstance(engine, BatchEngine)
         batches = caption_in_batches(round_, engine)

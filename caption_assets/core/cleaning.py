@@ -13,11 +13,11 @@ from functools import cache
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.layout import Layout
-from caption_assets.core.leases import is_dead, read_lease
-from caption_assets.core.localstore import TEMPORARY
+from caption_assets.core.loop.leases import is_dead, read_lease
 from caption_assets.core.merging import read_pair
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.recipes import dataset_recipe
+from caption_assets.core.storage.localstore import TEMPORARY
 
 STRAY_AFTER_S = 3600.0
 """A temporary file that nothing was written to for so long belongs to nobody."""

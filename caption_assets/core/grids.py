@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from caption_assets.config import GridConfig
 from caption_assets.core.images import Decoded
-from caption_assets.core.pixels import encode, fitted, scaled
+from caption_assets.core.pictures.pixels import encode, fitted, scaled
 
 CANVAS = (255, 255, 255)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from caption_assets.config import S3Config
-from caption_assets.core.localstore import LocalObjects
-from caption_assets.core.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Objects, Throttled
+from caption_assets.core.storage.localstore import LocalObjects
+from caption_assets.core.storage.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Objects, Throttled
 
 __all__ = ["NotAFile", "ObjectError", "ObjectInfo", "ObjectMissing", "ObjectStore", "Objects", "Throttled", "scratch_dir"]
 
@@ -36,13 +36,13 @@ class ObjectStore:
         """The store that holds `uri`."""
         if uri.startswith("s3://"):
             if self._s3 is None:
-                from caption_assets.core.s3store import S3Objects
+                from caption_assets.core.storage.s3store import S3Objects
 
                 self._s3 = S3Objects(self.s3)
             return self._s3
         if uri.startswith("hf://"):
             if self._hf is None:
-                from caption_assets.core.hfstore import HfObjects
+                from caption_assets.core.storage.hfstore import HfObjects
 
                 self._hf = HfObjects()
             return self._hf

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import orjson
 
 from caption_assets.core.columns import REASONS
-from caption_assets.core.phrases import find_refusal
-from caption_assets.core.replycells import Value, cell_number, gather, named_cells, plain_key
-from caption_assets.core.replyjson import Cut, Ending, Found, Mark, Members, ends_well, read
-from caption_assets.core.sentences import spoken_sentences
-from caption_assets.core.text import clean_text
+from caption_assets.core.filters.phrases import find_refusal
+from caption_assets.core.filters.sentences import spoken_sentences
+from caption_assets.core.replies.cells import Value, cell_number, gather, named_cells, plain_key
+from caption_assets.core.replies.jsontext import Cut, Ending, Found, Mark, Members, ends_well, read
+from caption_assets.core.replies.text import clean_text
 
 
 class CellText(NamedTuple):

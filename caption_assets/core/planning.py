@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from caption_assets.config import DatasetConfig
-from caption_assets.core.accepting import replace_changed
-from caption_assets.core.comparing import Change, Comparison, OutOfOrder
-from caption_assets.core.generations import GenerationTaken, GenerationWriter
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectInfo, ObjectStore
-from caption_assets.core.plans import Plan, PlanEntry, PlanError, SourceChanged, load_plan
-from caption_assets.core.sharding import (
+from caption_assets.core.plan.accepting import replace_changed
+from caption_assets.core.plan.comparing import Change, Comparison, OutOfOrder
+from caption_assets.core.plan.generations import GenerationTaken, GenerationWriter
+from caption_assets.core.plan.plans import Plan, PlanEntry, PlanError, SourceChanged, load_plan
+from caption_assets.core.plan.sharding import (
     File,
     Keys,
     Shard,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caption_assets.config import FiltersConfig
-from caption_assets.core.boilerplate import find_boilerplate
-from caption_assets.core.echo import find_echo, may_echo
-from caption_assets.core.language import find_wrong_language
+from caption_assets.core.filters.boilerplate import find_boilerplate
+from caption_assets.core.filters.echo import find_echo, may_echo
+from caption_assets.core.filters.language import find_wrong_language
+from caption_assets.core.filters.phrases import find_refusal
+from caption_assets.core.filters.repetition import find_loop, may_loop
+from caption_assets.core.filters.sentences import may_be_foreign, may_speak, spoken_sentences, words_of
 from caption_assets.core.parsing import CellText
-from caption_assets.core.phrases import find_refusal
-from caption_assets.core.repetition import find_loop, may_loop
-from caption_assets.core.sentences import may_be_foreign, may_speak, spoken_sentences, words_of
 
 DUPLICATE_MIN_CHARS = 40
 DUPLICATE_MIN_CELLS = 3

@@ -84,7 +84,7 @@ def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.Par
     if "://" not in uri:
         objects.open(uri).close()  # says what is missing, and that a named pipe is no file
         return pq.ParquetFile(uri, memory_map=False, buffer_size=buffer_size)
-    from caption_assets.core.ranged import RangedFile
+    from caption_assets.core.storage.ranged import RangedFile
 
     return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from caption_assets.config import DEFAULT_PATH
+from caption_assets.configfile import DEFAULT_PATH
 from caption_assets.demo.shapes import ALL_SPECS, Picture, Spec
 
 TRUTH = "truth.jsonl"

@@ -20,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption_assets.config import DEFAULT_PATH, Config, DatasetConfig, EngineConfig, load_config
+from caption_assets.config import Config, DatasetConfig, EngineConfig
+from caption_assets.configfile import DEFAULT_PATH, load_config
 from caption_assets.core.grids import cell_image, compose
 from caption_assets.core.images import MEDIA_TYPES, decode, prepare_single
 from caption_assets.core.parsing import parse_reply

@@ -14,7 +14,7 @@ from PIL import Image
 
 from caption_assets.config import GridConfig
 from caption_assets.core.grids import compose, grid_size
-from caption_assets.core.pixels import encode, fitted
+from caption_assets.core.pictures.pixels import encode, fitted
 from caption_assets.core.prompts import grid_text
 from caption_assets.demo.shapes import ALL_SPECS, BACKGROUNDS, COLOURS, SHAPES, Picture, Spec
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from PIL import Image
 
 from caption_assets.config import Config, DatasetConfig
-from caption_assets.core.gridding import build_grids
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry
+from caption_assets.core.owed.shardjob import ShardJob
+from caption_assets.core.pictures.gridding import build_grids
+from caption_assets.core.plan.plans import PlanEntry
 from caption_assets.core.recipes import output_recipes
-from caption_assets.core.shardjob import ShardJob
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import table, write_parquet
 from caption_assets_tests.pictures import photo

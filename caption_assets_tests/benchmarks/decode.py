@@ -16,7 +16,7 @@ from PIL import Image
 
 from caption_assets.config import ImagesConfig
 from caption_assets.core.images import decode, prepare_single
-from caption_assets.core.pixels import fitted, scaled
+from caption_assets.core.pictures.pixels import fitted, scaled
 from caption_assets_tests.benchmarks.timing import cpu_medians
 from caption_assets_tests.pictures import photo, save
 

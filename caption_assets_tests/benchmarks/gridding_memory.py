@@ -19,9 +19,9 @@ from typing import Any
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import MANIFEST
-from caption_assets.core.gridding import build_grids
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.pictures.gridding import build_grids
 from caption_assets.core.tables import RecordStream, arrow_schema, batches_of, table, write_parquet
 from caption_assets_tests.pictures import noise, save
 

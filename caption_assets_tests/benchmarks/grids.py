@@ -18,7 +18,7 @@ from PIL import Image
 from caption_assets.config import GridConfig, ImagesConfig
 from caption_assets.core.grids import cell_image, compose, grid_size, label_image
 from caption_assets.core.images import decode
-from caption_assets.core.pixels import fitted
+from caption_assets.core.pictures.pixels import fitted
 from caption_assets_tests.benchmarks.timing import cpu_medians
 from caption_assets_tests.pictures import photo
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import duckdb
 
-from caption_assets.core import answers
 from caption_assets.core.layout import Layout
+from caption_assets.core.merge import answers
 from caption_assets.core.merging import merge_shard
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import table

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from caption_assets.config import FiltersConfig
+from caption_assets.core.filters.sentences import word_set
 from caption_assets.core.parsing import parse_reply
 from caption_assets.core.quality import judge
-from caption_assets.core.sentences import word_set
 
 SLOTS = (1, 2, 3, 4)
 PROMPT = "Describe the picture in one or two plain sentences. Name the main subject and its colour. Do not guess names."

@@ -15,7 +15,7 @@ from pathlib import Path
 from caption_assets.config import Config
 from caption_assets.core.captioning import caption_shard
 from caption_assets.core.layout import Layout
-from caption_assets.core.leases import hold
+from caption_assets.core.loop.leases import hold
 from caption_assets.core.merging import merge_shard, read_pair
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.engines import open_engine

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from caption_assets.core.captioning import count_pending
-from caption_assets.core.chunks import ChunkWriter, ReplyRow
 from caption_assets.core.columns import MANIFEST, MAPPING, Column
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.prompts import prompt_sha256
+from caption_assets.core.replies.chunks import ChunkWriter, ReplyRow
 from caption_assets.core.tables import RecordStream, arrow_schema, batches_of, write_parquet
 from caption_assets_tests.benchmarks import collection
 

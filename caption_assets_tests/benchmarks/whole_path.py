@@ -18,8 +18,8 @@ from pathlib import Path
 from PIL import Image
 
 from caption_assets.core.captioning import caption_shard
-from caption_assets.core.gridding import build_grids
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.pictures.gridding import build_grids
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import write_parquet
 from caption_assets.engines import open_engine

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from caption_assets.config import Config, DatasetConfig
-from caption_assets.core.chunks import ChunkWriter, ReplyRow
-from caption_assets.core.gridding import build_grids
 from caption_assets.core.layout import Layout
 from caption_assets.core.merging import Merged, merge_shard
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.pictures.gridding import build_grids
 from caption_assets.core.planning import make_plan
 from caption_assets.core.prompts import prompt_sha256
 from caption_assets.core.recipes import output_recipes
+from caption_assets.core.replies.chunks import ChunkWriter, ReplyRow
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import TableHandle, table, write_parquet
 

@@ -15,11 +15,11 @@ from PIL import Image
 
 from caption_assets.config import Config, DatasetConfig, EngineConfig
 from caption_assets.core.captioning import CaptionSummary, ShardJob, caption_shard, count_pending
-from caption_assets.core.gridding import build_grids
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.pictures.gridding import build_grids
+from caption_assets.core.plan.plans import PlanEntry
 from caption_assets.core.planning import make_plan
-from caption_assets.core.plans import PlanEntry
 from caption_assets.core.recipes import output_recipes
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import TableHandle, write_parquet

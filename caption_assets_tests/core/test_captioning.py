@@ -127,7 +127,7 @@ class _Unreadable(Pictures):
 
 
 def test_a_picture_that_cannot_be_read_now_is_stored_as_such_and_read_again_by_the_next_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("caption_assets.core.feeding.Pictures", _Unreadable)
+    monkeypatch.setattr("caption_assets.core.loop.feeding.Pictures", _Unreadable)
     shard, engine = make_shard(tmp_path, 6, grid=ONE), Scripted()
     monkeypatch.setattr(_Unreadable, "bad", ("p001", "p004"))
     shard.captions(engine, "run-a")
@@ -142,7 +142,7 @@ def test_a_picture_that_cannot_be_read_now_is_stored_as_such_and_read_again_by_t
 
 
 def test_a_source_that_is_away_stops_the_run_instead_of_failing_its_records(tmp_path, monkeypatch):
-    monkeypatch.setattr("caption_assets.core.feeding.Pictures", _Unreadable)
+    monkeypatch.setattr("caption_assets.core.loop.feeding.Pictures", _Unreadable)
     monkeypatch.setattr(_Unreadable, "bad", ("p",))
     shard = make_shard(tmp_path, 40, grid=ONE)
     with pytest.raises(SourceDown, match="in a row cannot be read"):
@@ -188,7 +188,7 @@ class _SlowPictures(Pictures):
 @pytest.mark.parametrize("slow", ["feed", "engine", "store"])
 def test_the_summary_says_which_part_set_the_pace(tmp_path, monkeypatch, slow):
     if slow == "feed":
-        monkeypatch.setattr("caption_assets.core.feeding.Pictures", _SlowPictures)
+        monkeypatch.setattr("caption_assets.core.loop.feeding.Pictures", _SlowPictures)
     shard = make_shard(tmp_path, 30 if slow != "store" else 250, grid=ONE)
     if slow == "store":
         shard.objects = _SlowStore()
@@ -209,7 +209,7 @@ def test_feed_engine_and_store_work_at_the_same_time(tmp_path, monkeypatch):
                 time.sleep(0.002)
                 yield item
 
-    monkeypatch.setattr("caption_assets.core.feeding.Pictures", Watched)
+    monkeypatch.setattr("caption_assets.core.loop.feeding.Pictures", Watched)
     answered: list[float] = []
 
     def answer(request: ChatRequest) -> str:

@@ -7,7 +7,10 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from caption_assets.core.chunks import (
+from caption_assets.core.columns import CAPTIONS, MANIFEST, REVOKED
+from caption_assets.core.layout import Layout
+from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.replies.chunks import (
     CAPTIONS_SCHEMA,
     ChunkWriter,
     ReplyRow,
@@ -17,9 +20,6 @@ from caption_assets.core.chunks import (
     read_revoked,
     replaced_shards,
 )
-from caption_assets.core.columns import CAPTIONS, MANIFEST, REVOKED
-from caption_assets.core.layout import Layout
-from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import RecordStream, arrow_schema, write_parquet
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from caption_assets.core.cleaning import clean
-from caption_assets.core.leases import hold
+from caption_assets.core.loop.leases import hold
 from caption_assets.core.merging import merge_shard
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets_tests.core.scripted import Scripted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caption_assets.core.sentences import may_speak, words_of
+from caption_assets.core.filters.sentences import may_speak, words_of
 from caption_assets_tests.benchmarks.filters import HALVES, REASON_OF, kept_by_default, labelled, scores
 
 LEAST = 0.98

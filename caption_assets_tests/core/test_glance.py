@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_assets.config import FiltersConfig
-from caption_assets.core.glance import passes
+from caption_assets.core.filters.glance import passes
 from caption_assets.core.parsing import CellText
 from caption_assets.core.quality import judge
-from caption_assets.core.text import clean_text
+from caption_assets.core.replies.text import clean_text
 from caption_assets_tests.benchmarks.bigshard import PROMPT, caption
 
 PROMPTS = [

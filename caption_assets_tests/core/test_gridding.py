@@ -15,14 +15,14 @@ import webdataset
 from PIL import Image
 
 from caption_assets.config import DatasetConfig
-from caption_assets.core import gridding, gridtars
 from caption_assets.core.columns import MANIFEST, MAPPING
-from caption_assets.core.firstseen import FirstSeen
-from caption_assets.core.gridding import build_grids
-from caption_assets.core.gridtars import read_grid, remove_stale
 from caption_assets.core.layout import Layout
-from caption_assets.core.objects import ObjectError, ObjectMissing
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.pictures import gridding, gridtars
+from caption_assets.core.pictures.firstseen import FirstSeen
+from caption_assets.core.pictures.gridding import build_grids
+from caption_assets.core.pictures.gridtars import read_grid, remove_stale
+from caption_assets.core.storage.objects import ObjectError, ObjectMissing
 from caption_assets.core.tables import RecordStream, TableHandle, arrow_schema, batches_of, table, write_parquet
 from caption_assets_tests.pictures import save
 from caption_assets_tests.servers import S3Server

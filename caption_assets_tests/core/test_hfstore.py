@@ -139,7 +139,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
             raise ImportError(name)
         return real(name, *args)
 
-    monkeypatch.delitem(sys.modules, "caption_assets.core.hfstore", raising=False)
+    monkeypatch.delitem(sys.modules, "caption_assets.core.storage.hfstore", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ObjectError, match=r"pip install 'caption-assets\[hf\]'"):
         ObjectStore().read(f"{ROOT}/a.jpg")

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from caption_assets.core.chunks import StoreError
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.replies.chunks import StoreError
 from caption_assets.engines.base import ChatRequest, EngineDown, Revocation
 from caption_assets_tests.core.scripted import Scripted, good, reply
 from caption_assets_tests.core.shardkit import ONE, make_shard
@@ -60,7 +59,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     program = """
 import resource, sys
 from pathlib import Path
-from caption_assets.core.chunks import StoreError
+from caption_assets.core.replies.chunks import StoreError
 from caption_assets_tests.core.scripted import Scripted
 from caption_assets_tests.core.shardkit import ONE, Shard
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -83,13 +82,17 @@ except StoreError as error:
 
 def test_an_interrupt_stores_what_was_answered_and_ends(tmp_path):
     shard, engine = make_shard(tmp_path, 60, grid=ONE), Scripted(concurrency=2, delay_s=0.05)
-    timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    engine.answer = lambda request: interrupted() if len(engine.asked) == 20 else good(request)
+
+    def interrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        return good(engine.asked[-1])
+
     with pytest.raises(KeyboardInterrupt):
         shard.captions(engine)
     stored = len(shard.replies())
     assert 0 < stored < 60 and engine.in_flight == 0
-    engine.delay_s = 0
+    engine.delay_s, engine.answer = 0, good
     engine.take()
     shard.captions(engine)
     assert len(engine.asked) == 60 - stored

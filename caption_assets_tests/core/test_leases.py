@@ -12,13 +12,13 @@ import time
 
 import pytest
 
-from caption_assets.core import leases
-from caption_assets.core.leases import LeaseHeld, hold, is_dead, process_token, read_lease
+from caption_assets.core.loop import leases
+from caption_assets.core.loop.leases import LeaseHeld, hold, is_dead, process_token, read_lease
 from caption_assets.core.objectstore import ObjectStore
 
 HOLD = """
 import sys, time
-from caption_assets.core.leases import hold
+from caption_assets.core.loop.leases import hold
 from caption_assets.core.objectstore import ObjectStore
 with hold(ObjectStore(), sys.argv[1], "other-run"):
     print("held", flush=True)

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from caption_assets.core import linecount
-from caption_assets.core.linecount import scan_lines
+from caption_assets.core.plan import linecount
+from caption_assets.core.plan.linecount import scan_lines
 from caption_assets.core.sources.decompression import Stream
 from caption_assets.core.sources.jsonl import lines
 

@@ -325,7 +325,7 @@ def test_shards_without_any_captioned_record_are_merged_too(tmp_path: Path, coun
 
 
 def test_a_row_that_got_lost_or_doubled_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from caption_assets.core import assembling
+    from caption_assets.core.merge import assembling
 
     collection, shard = folder(tmp_path)
     collection.caption_all(shard)

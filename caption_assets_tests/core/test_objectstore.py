@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caption_assets.core import localstore
 from caption_assets.core.objectstore import NotAFile, ObjectError, ObjectMissing, ObjectStore
+from caption_assets.core.storage import localstore
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0/"), min_size=1, max_size=6)
 

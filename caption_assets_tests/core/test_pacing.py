@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from caption_assets.core import pacing
-from caption_assets.core.pacing import Pace, pace_of, pause
+from caption_assets.core.storage import pacing
+from caption_assets.core.storage.pacing import Pace, pace_of, pause
 
 
 class Clock:

@@ -8,9 +8,9 @@ import re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from caption_assets.core.filters.sentences import word_set
 from caption_assets.core.parsing import CellText, parse_reply
-from caption_assets.core.sentences import word_set
-from caption_assets.core.text import clean_text
+from caption_assets.core.replies.text import clean_text
 
 SETTINGS = settings(max_examples=150, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 NASTY = "\"'`\\{}[],:;&<>|#\n\t ```1234567890ab éß語😀\u200d\ud83d\x00\x08\ufffd—"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caption_assets.core import generations
 from caption_assets.core.layout import SHARD_KEY, Layout
+from caption_assets.core.plan import generations
 from caption_assets.core.planning import PlanError, PlanResult, load_plan, make_plan, new_objects
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, collect, picture, spec, tar_bytes, write, write_parquet
 

@@ -14,9 +14,9 @@ import pytest
 
 from caption_assets.core.columns import REASONS
 from caption_assets.core.merging import merge_shard
-from caption_assets.core.replies import VALID
-from caption_assets.core.shardjob import JobRows
-from caption_assets.core.survey import Survey
+from caption_assets.core.owed.answered import VALID
+from caption_assets.core.owed.shardjob import JobRows
+from caption_assets.core.owed.survey import Survey
 from caption_assets.engines.base import ChatRequest, EngineDown
 from caption_assets_tests.core.scripted import Scripted, good, reply
 from caption_assets_tests.core.shardkit import ONE, SMALL_GRID, Shard, jpeg, write_tar

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from caption_assets.core import ranged
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
-from caption_assets.core.ranged import RangedFile
+from caption_assets.core.storage import ranged
+from caption_assets.core.storage.ranged import RangedFile
 from caption_assets.core.tables import open_parquet
 from caption_assets_tests.stubs.s3_server import FakeS3
 

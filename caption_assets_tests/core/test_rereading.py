@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption_assets.core.rereading import read_again, unread
+from caption_assets.core.pictures.rereading import read_again, unread
 from caption_assets.core.tables import write_parquet
 from caption_assets_tests.core.mergekit import ONE, SMALL_GRID, Collection, words
 from caption_assets_tests.core.shardkit import jpeg

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from caption_assets.core.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
 from caption_assets.core.cleaning import clean
-from caption_assets.core.leases import LeaseHeld, hold, read_lease
+from caption_assets.core.loop.leases import LeaseHeld, hold, read_lease
 from caption_assets.core.objectstore import ObjectError
+from caption_assets.core.replies.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
 from caption_assets_tests.core.scripted import Scripted
 from caption_assets_tests.core.shardkit import Shard, jpeg, write_tar
 
@@ -51,7 +51,7 @@ def test_superseded_replies_are_cleaned(shard):
 def test_a_store_that_is_away_stops_the_run_and_it_resumes(shard, monkeypatch):
     engine = Scripted()
     with monkeypatch.context() as patch:
-        patch.setattr("caption_assets.core.s3store.S3Objects.put", _away)
+        patch.setattr("caption_assets.core.storage.s3store.S3Objects.put", _away)
         with pytest.raises(ObjectError, match=r"cannot be stored: .*connection refused"):
             shard.captions(engine)
     engine.take()

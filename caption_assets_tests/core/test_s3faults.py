@@ -15,10 +15,10 @@ import pytest
 from botocore.awsrequest import AWSResponse, HeadersDict
 
 from caption_assets.config import BucketConfig, S3Config
-from caption_assets.core import credentials, pacing, s3bucket
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore, Throttled
-from caption_assets.core.s3bucket import Request
-from caption_assets.core.s3store import S3Objects
+from caption_assets.core.storage import credentials, pacing, s3bucket
+from caption_assets.core.storage.s3bucket import Request
+from caption_assets.core.storage.s3store import S3Objects
 from caption_assets_tests.servers import free_port
 from caption_assets_tests.stubs.s3_server import FakeS3, Fault
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from caption_assets.config import BucketConfig
-from caption_assets.core.objects import is_marker
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
+from caption_assets.core.storage.objects import is_marker
 from caption_assets.core.tables import RecordStream, open_parquet, table, write_parquet
 from caption_assets_tests.servers import S3Server
 

@@ -153,8 +153,8 @@ def test_a_shard_that_replaces_another_keeps_what_was_paid_for(tmp_path):
 
 def _prepare_over(new: Shard, old: Shard) -> None:
     """Prepares `new` from the old shard's tar, and notes in its manifest what it replaces."""
-    from caption_assets.core.gridding import build_grids
-    from caption_assets.core.plans import PlanEntry
+    from caption_assets.core.pictures.gridding import build_grids
+    from caption_assets.core.plan.plans import PlanEntry
     from caption_assets.core.sources import read_manifest
 
     info = new.objects.head(str(old.tar))

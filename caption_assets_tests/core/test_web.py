@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from caption_assets.core import web
 from caption_assets.core.faults import PictureFault
-from caption_assets.core.web import fetch_http, is_public
+from caption_assets.core.storage import web
+from caption_assets.core.storage.web import fetch_http, is_public
 
 PICTURE = b"\xff\xd8 a picture " * 100
 asked: list[tuple[str, dict[str, str]]] = []

@@ -10,7 +10,7 @@ import tarfile
 import pytest
 from PIL import Image, ImageOps
 
-from caption_assets.config import load_config
+from caption_assets.configfile import load_config
 from caption_assets.core.columns import REASONS
 from caption_assets.demo.collection import main, make_collection
 from caption_assets.demo.shapes import ALL_SPECS

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from caption_assets.config import load_config
+from caption_assets.configfile import load_config
 from caption_assets.core.prompts import grid_text
 from caption_assets.demo import MODEL
 from caption_assets.demo.collection import CONFIG

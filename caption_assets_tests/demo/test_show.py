@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from caption_assets.config import load_config
+from caption_assets.configfile import load_config
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import RecordStream, write_parquet

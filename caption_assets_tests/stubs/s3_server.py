@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 from caption_assets.config import S3Config
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.s3store import S3Objects
+from caption_assets.core.storage.s3store import S3Objects
 
 NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 

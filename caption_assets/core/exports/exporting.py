@@ -32,7 +32,7 @@ from caption_assets.core.exports.target import (
 from caption_assets.core.layout import Layout
 from caption_assets.core.merging import read_pair
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
-from caption_assets.core.plans import load_plan
+from caption_assets.core.plan.plans import load_plan
 from caption_assets.core.recipes import digest
 from caption_assets.core.tables import table
 

@@ -19,7 +19,7 @@ from caption_assets.core.exports.tarfiles import Contents
 from caption_assets.core.exports.target import Target
 from caption_assets.core.faults import Fault
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
-from caption_assets.core.plans import Plan, SourceChanged
+from caption_assets.core.plan.plans import Plan, SourceChanged
 from caption_assets.core.sources.pictures import PictureRef, Pictures
 from caption_assets.core.tables import TableHandle
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from caption_assets.core.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.replies.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
 
 Times = npt.NDArray[np.float64]
 Spans = list[tuple[float, float]]

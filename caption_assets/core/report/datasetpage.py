@@ -11,7 +11,7 @@ from caption_assets.config import EngineConfig
 from caption_assets.core.layout import Layout
 from caption_assets.core.merging import read_pair
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import load_plan
+from caption_assets.core.plan.plans import load_plan
 from caption_assets.core.report import costs, plots
 from caption_assets.core.report.figures import ShardFigures, load_figures, save_figures
 from caption_assets.core.report.reading import total_lengths

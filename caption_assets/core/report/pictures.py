@@ -17,7 +17,7 @@ from caption_assets.config import DatasetConfig
 from caption_assets.core.faults import Fault, PictureFault
 from caption_assets.core.images import thumbnail
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import SourceChanged
+from caption_assets.core.plan.plans import SourceChanged
 from caption_assets.core.sources.pictures import PictureRef, Pictures
 from caption_assets.core.tables import TableHandle
 

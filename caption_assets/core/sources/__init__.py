@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.objectstore import NotAFile, ObjectMissing, ObjectStore
-from caption_assets.core.plans import PlanEntry, SourceChanged
+from caption_assets.core.plan.plans import PlanEntry, SourceChanged
 from caption_assets.core.sources.images import read_images
 from caption_assets.core.sources.jsonl import read_jsonl
 from caption_assets.core.sources.listing import record_path

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.faults import PictureFault
-from caption_assets.core.localstore import address, native_path
 from caption_assets.core.sources.listing import source_root
+from caption_assets.core.storage.localstore import address, native_path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _OPAQUE = re.compile(r"(data|file|blob|javascript|mailto):", re.IGNORECASE)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
-from caption_assets.core.plans import PlanEntry, SourceChanged
+from caption_assets.core.plan.plans import PlanEntry, SourceChanged
 from caption_assets.core.sources.listing import record_path, root_of
 from caption_assets.core.sources.names import SIDECAR_EXTENSIONS, extension, is_junk, safe_text, stem
 from caption_assets.core.sources.rows import BATCH_ROWS, Rows, Tally

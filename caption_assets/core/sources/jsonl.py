@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from caption_assets.config import FieldsConfig
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry, PlanError
+from caption_assets.core.plan.plans import PlanEntry, PlanError
 from caption_assets.core.prompts import lookup
 from caption_assets.core.sources.decompression import BLOCK, BrokenStream, Stream, UnsupportedCompression
 from caption_assets.core.sources.names import safe_text

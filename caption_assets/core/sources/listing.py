@@ -10,7 +10,7 @@ from itertools import islice
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.objectstore import NotAFile, ObjectError, ObjectInfo, ObjectMissing, ObjectStore
-from caption_assets.core.plans import PlanError
+from caption_assets.core.plan.plans import PlanError
 from caption_assets.core.sources.names import is_junk, kind_of
 from caption_assets.core.sources.sniffing import HEAD_BYTES, sniff_kind
 

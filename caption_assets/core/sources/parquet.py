@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from caption_assets.config import FieldsConfig
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry
+from caption_assets.core.plan.plans import PlanEntry
 from caption_assets.core.prompts import lookup
 from caption_assets.core.sources.jsonl import picture_uri
 from caption_assets.core.sources.names import safe_text

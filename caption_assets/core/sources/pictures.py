@@ -12,7 +12,7 @@ from typing import Any
 from caption_assets.config import DatasetConfig
 from caption_assets.core.faults import Fault, PictureFault
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
-from caption_assets.core.plans import SourceChanged
+from caption_assets.core.plan.plans import SourceChanged
 from caption_assets.core.sources.addresses import Address, AddressRules
 from caption_assets.core.sources.embedded import Embedded
 from caption_assets.core.sources.members import Members
@@ -153,7 +153,7 @@ class Pictures:
             return address
         if self._http is None:
             self._http = ThreadPoolExecutor(HTTP_THREADS, thread_name_prefix="http")
-        from caption_assets.core.web import fetch_http  # aiohttp, which collections without http pictures can do without
+        from caption_assets.core.storage.web import fetch_http  # aiohttp, which collections without http pictures can do without
 
         return self._http.submit(fetch_http, address.uris[0], self._limit)
 

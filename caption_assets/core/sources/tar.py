@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plans import PlanEntry
+from caption_assets.core.plan.plans import PlanEntry
 from caption_assets.core.sources.decompression import Stream, UnsupportedCompression
 from caption_assets.core.sources.names import (
     CONTENT_EXTENSIONS,

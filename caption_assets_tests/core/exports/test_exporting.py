@@ -13,7 +13,7 @@ import pytest
 from caption_assets.core.exports.exporting import verify
 from caption_assets.core.exports.job import Options
 from caption_assets.core.exports.selection import ExportError
-from caption_assets.core.plans import SourceChanged
+from caption_assets.core.plan.plans import SourceChanged
 from caption_assets_tests.core.exports.exportkit import SAID, merged_texts, pictures, run, tars
 from caption_assets_tests.core.mergekit import ONE, Collection, words
 from caption_assets_tests.core.shardkit import jpeg, write_tar

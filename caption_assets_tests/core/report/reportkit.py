@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caption_assets.core.replies.text import clean_text
 from caption_assets.core.report.datasetpage import Report, write_dataset_report
 from caption_assets.core.report.shardpage import Recipe
-from caption_assets.core.text import clean_text
 from caption_assets_tests.core.mergekit import PROMPT, Collection, words
 from caption_assets_tests.pictures import noise, save
 

@@ -18,8 +18,8 @@ from caption_assets.config import DatasetConfig
 from caption_assets.core.faults import Fault
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.plan.plans import Plan
 from caption_assets.core.planning import make_plan
-from caption_assets.core.plans import Plan
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.sources.pictures import PictureRef, Pictures
 from caption_assets_tests.pictures import noise, save

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caption_assets.core.plans import SourceChanged
+from caption_assets.core.plan.plans import SourceChanged
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.sources.pictures import PictureRef, Pictures
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, collect, picture, sha256, spec, write

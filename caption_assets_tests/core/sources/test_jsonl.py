@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from caption_assets.core.plans import PlanError, SourceChanged
+from caption_assets.core.plan.plans import PlanError, SourceChanged
 from caption_assets.core.sources import read_manifest
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, collect, picture, sha256, spec, write
 

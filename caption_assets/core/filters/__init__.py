@@ -1,0 +1,1 @@
+"""The filters behind core.quality, one module per kind of bad caption."""

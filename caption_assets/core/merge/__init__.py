@@ -1,0 +1,1 @@
+"""The parts of the merge: records, their answers, and the files they end in."""

@@ -1,0 +1,1 @@
+"""What a shard still owes the engine, computed from the store."""

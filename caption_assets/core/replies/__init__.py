@@ -1,0 +1,1 @@
+"""Replies as they were stored, and the text inside them."""
