@@ -7,8 +7,8 @@ import json
 from caption_assets.config import EngineConfig
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
+from caption_assets.engines.modelfolder import model_folder
 from caption_assets.engines.revision import resolve_revision
-from caption_assets.engines.vllm_args import model_folder
 
 
 def pinned_revision(objects: ObjectStore, layout: Layout, engine: EngineConfig) -> str | None:

@@ -24,10 +24,11 @@ import orjson
 from caption_assets.config import EngineConfig
 from caption_assets.engines.base import ChatReply, ChatRequest, EngineDown, Session
 from caption_assets.engines.batch_api import BatchApi, BatchState
+from caption_assets.engines.modelfolder import model_folder
 from caption_assets.engines.payload import BadBody, Dialect, answer_of, body_parts, message_in
 from caption_assets.engines.serverstate import tail_of
 from caption_assets.engines.startup import explain
-from caption_assets.engines.vllm_args import arguments, environment, gpu_groups, model_folder
+from caption_assets.engines.vllm_args import arguments, environment, gpu_groups
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption_assets.engines.base import EngineDown
+from caption_assets.engines.modelfolder import model_folder
 
 if TYPE_CHECKING:
     from caption_assets.config import EngineConfig
@@ -23,8 +24,6 @@ def resolve_revision(config: EngineConfig) -> str | None:
     the one in the local cache. Endpoints that run already, and batch files for them: engine.revision as written, perhaps None.
     Raises EngineDown where a hub name cannot be resolved.
     """
-    from caption_assets.engines.vllm_args import model_folder
-
     if config.kind == "openai" or (config.kind == "batch" and config.endpoints):
         return config.revision
     folder = model_folder(config.model)

@@ -12,26 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import caption_assets
 from caption_assets.config import EngineConfig
 from caption_assets.engines.base import EngineDown
+from caption_assets.engines.modelfolder import model_folder
 from caption_assets.engines.revision import folder_revision
 from caption_assets.engines.serverstate import ServerSpec
 
-DEMO_FOLDER = Path(caption_assets.__file__).parent / "demo" / "model"
 SMALL_MODEL_BYTES = 200 << 20
-
-
-def model_folder(model: str) -> Path | None:
-    """The folder of a model that lies on this machine, `demo` included; None for a hub name."""
-    if model == "demo":
-        return DEMO_FOLDER
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path.absolute()
-    if model.startswith(("/", "~", "./", "../")):
-        raise EngineDown(f"engine.model: there is no folder {path}")
-    return None
 
 
 def gpus() -> list[str]:

@@ -10,8 +10,9 @@ import pytest
 
 from caption_assets.config import EngineConfig
 from caption_assets.engines.base import EngineDown
+from caption_assets.engines.modelfolder import DEMO_FOLDER, model_folder
 from caption_assets.engines.serverstate import STATE_ENV
-from caption_assets.engines.vllm_args import DEMO_FOLDER, arguments, environment, gpu_groups, model_folder, server_specs
+from caption_assets.engines.vllm_args import arguments, environment, gpu_groups, server_specs
 
 
 @pytest.fixture(autouse=True)

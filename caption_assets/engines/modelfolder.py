@@ -1,0 +1,22 @@
+"""Where a model's files lie, if on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import caption_assets
+from caption_assets.engines.base import EngineDown
+
+DEMO_FOLDER = Path(caption_assets.__file__).parent / "demo" / "model"
+
+
+def model_folder(model: str) -> Path | None:
+    """The folder of a model that lies on this machine, `demo` included; None for a hub name."""
+    if model == "demo":
+        return DEMO_FOLDER
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path.absolute()
+    if model.startswith(("/", "~", "./", "../")):
+        raise EngineDown(f"engine.model: there is no folder {path}")
+    return None
