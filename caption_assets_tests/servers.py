@@ -1,7 +1,8 @@
-"""Real S3 servers on free loopback ports, started once per test session.
+"""Real servers on free loopback ports, started once per test session.
 
 `s3_server`: the JuiceFS gateway (MinIO's S3 layer), which ignores If-None-Match. `moto_server`: moto, which knows it, and STS.
 While one of them is in use the environment holds its keys; `.config()` gives the S3Config that reaches it.
+`postgres`: PostgreSQL; `.make_database()` gives the URL of a new, empty database.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import pytest
@@ -28,6 +31,7 @@ from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.storage.credentials import client, session
 
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret-key"
+POSTGRES_PROGRAMS = "/usr/lib/postgresql/*/bin"
 
 
 @dataclass
@@ -51,9 +55,9 @@ class S3Server:
         return name
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
@@ -137,3 +141,84 @@ def _wait_until_it_answers(endpoint: str, server: subprocess.Popen[bytes], log: 
             assert server.poll() is None, log.read_text(errors="replace")[-2000:]
             assert time.monotonic() < deadline, f"{server.args}: no answer for 60 s"
             time.sleep(0.2)
+
+
+@dataclass
+class PostgresServer:
+    """`user` may do everything; the password is asked for on every connection."""
+
+    programs: Path
+    host: str
+    port: int
+    user: str = "captions"
+    password: str = "p@ss/word"
+
+    def url(self, database: str = "postgres") -> str:
+        """As $DAGSTER_POSTGRES_URL wants it."""
+        return f"postgresql+psycopg2://{self.user}:{quote(self.password, safe='')}@{self.host}:{self.port}/{database}"
+
+    def sql(self, statement: str, database: str = "postgres") -> str:
+        """What psql prints: rows in lines, columns apart by |."""
+        url = self.url(database).replace("+psycopg2", "", 1)
+        command = [str(self.programs / "psql"), "-qtAX", "-v", "ON_ERROR_STOP=1", "-c", statement, url]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    def make_database(self) -> str:
+        """The URL of a new database."""
+        name = f"dagster_{uuid.uuid4().hex[:12]}"
+        self.sql(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with running_postgres() as server:
+        yield server
+
+
+@contextmanager
+def running_postgres(host: str = "127.0.0.1", max_connections: int = 200) -> Iterator[PostgresServer]:
+    """A server on a free port of `host`, without durability. As root it runs as an unprivileged user, as it demands."""
+    found = sorted(Path("/").glob(f"{POSTGRES_PROGRAMS[1:]}/initdb"))
+    if not found:
+        installable = os.getuid() == 0 and shutil.which("apt-get")
+        (pytest.fail if installable else pytest.skip)("PostgreSQL is missing: apt-get install postgresql")
+    user = "postgres" if os.getuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as name:
+        folder, server = Path(name), PostgresServer(found[-1].parent, host, free_port(host))
+        (folder / "password").write_text(server.password)
+        if user:
+            shutil.chown(folder / "password", user)
+            shutil.chown(folder, user)
+        programs: dict[str, Any] = {"user": user, "cwd": folder}
+        made = [f"{server.programs}/initdb", "-D", f"{folder}/data", "-U", server.user, "--pwfile", f"{folder}/password"]
+        made += ["-A", "scram-sha-256", "-E", "UTF8", "--locale", "C", "--no-sync"]
+        subprocess.run(made, check=True, capture_output=True, **programs)
+        settings = {"listen_addresses": host, "port": server.port, "unix_socket_directories": folder, "fsync": "off"}
+        settings |= {"max_connections": max_connections, "synchronous_commit": "off", "full_page_writes": "off"}
+        command = [f"{server.programs}/postgres", "-D", f"{folder}/data"]
+        command += [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        with open(folder / "log", "wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **programs)
+        try:
+            _wait_until_ready(server, process, folder / "log")
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)  # "fast shutdown": open connections are ended
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGQUIT)
+                process.wait()
+
+
+def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            server.sql("SELECT 1")
+            return
+        except subprocess.CalledProcessError:
+            assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+            assert time.monotonic() < deadline, "PostgreSQL: no answer for 60 s"
+            time.sleep(0.1)
