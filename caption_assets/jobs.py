@@ -58,7 +58,6 @@ def recaption_out_of_date(ds: Dataset) -> dg.JobDefinition:
         from dagster._core.execution.backfill import PartitionBackfill
         from dagster._core.utils import make_new_backfill_id
 
-        from caption_assets.definitions import defs
         from caption_assets.shards import dataset_state
 
         state = dataset_state(context.instance, ds, context.resources.store.objects)
@@ -68,7 +67,7 @@ def recaption_out_of_date(ds: Dataset) -> dg.JobDefinition:
             return
         backfill = PartitionBackfill.from_asset_partitions(
             backfill_id=make_new_backfill_id(),
-            asset_graph=defs.resolve_asset_graph(),
+            asset_graph=context.repository_def.asset_graph,
             asset_selection=[ds.key(asset) for asset in SHARD_ASSETS],
             partition_names=shards,
             dynamic_partitions_store=context.instance,
