@@ -253,12 +253,12 @@ def test_a_text_stage_works_with_a_model_that_takes_no_pictures(stubs):
 
 
 def test_cancelled_asks_free_their_seats(stubs):
-    (server,) = stubs("ok", latency=(0.2, 0.2))
+    (server,) = stubs("ok", latency=(1, 1))
 
     async def go() -> None:
         async with fleet(urls([server]), concurrency=2).session() as session:
             asks = [asyncio.create_task(session.ask(single_request(f"r{n}"))) for n in range(6)]
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # two of them are under way
             for ask in asks[:4]:
                 ask.cancel()
             done = await asyncio.gather(*asks, return_exceptions=True)

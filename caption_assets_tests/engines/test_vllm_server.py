@@ -137,9 +137,14 @@ def test_it_outlives_the_run_that_started_it():
 
 def test_a_start_that_was_abandoned_is_taken_over():
     """The starter dies before the server is ready: the next one waits for the same server."""
-    slow = spec(sys.executable, "-c", f"import os, time; time.sleep(2); os.execv({STUB[0]!r}, [*{STUB!r}, *os.sys.argv[1:]])")
+    slow = spec(sys.executable, "-c", f"import os, time; time.sleep(3); os.execv({STUB[0]!r}, [*{STUB!r}, *os.sys.argv[1:]])")
     stop = threading.Event()
-    threading.Timer(0.7, stop.set).start()
+
+    def give_up() -> None:
+        until(lambda: (info := ServerFolder.of("one").info()) is not None and info.state == "starting")
+        stop.set()
+
+    threading.Thread(target=give_up).start()
     with pytest.raises(EngineDown, match="interrupted"):
         ensure_server(slow, 60, print, stop)
     first = ServerFolder.of("one").info()
