@@ -9,11 +9,13 @@ from caption_assets.config import EngineConfig, ResourcesConfig
 
 
 def gpus_of(engine: EngineConfig | None) -> float:
-    """GPUs of servers that the step starts itself; endpoints that run elsewhere need none here."""
-    if engine is None or engine.kind == "openai" or engine.model == "demo":
+    """GPUs of servers that the step starts itself; endpoints that run elsewhere need none here. With `replicas: auto` those of one
+    server: more than it is given, a run does not see."""
+    if engine is None or engine.kind == "openai" or engine.endpoints or engine.model == "demo":
         return 0
-    replicas = engine.replicas if isinstance(engine.replicas, int) else 1
-    return float(int(engine.server_args.get("tensor_parallel_size", 1)) * replicas)
+    args = {name.lstrip("-").replace("-", "_"): value for name, value in engine.server_args.items()}
+    each = int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1))
+    return float(each * (engine.replicas if isinstance(engine.replicas, int) else 1))
 
 
 def largest(asked: list[ResourcesConfig]) -> ResourcesConfig | None:
@@ -26,18 +28,21 @@ def largest(asked: list[ResourcesConfig]) -> ResourcesConfig | None:
 
 
 def resource_tags(asked: ResourcesConfig | None, engine: EngineConfig | None = None) -> dict[str, Any]:
-    """`dagster-ray/…` and `dagster-k8s/config` tags; empty where the config asks for nothing."""
+    """`dagster-ray/config` and `dagster-k8s/config` tags; empty where the config asks for nothing."""
     if asked is None:
         return {}
     gpus = asked.gpus if asked.gpus is not None else gpus_of(engine)
     requests: dict[str, Any] = {"cpu": f"{asked.cpus:g}"}
     limits: dict[str, Any] = {}
-    ray: dict[str, str] = {"dagster-ray/num_cpus": f"{asked.cpus:g}"}
+    ray: dict[str, float] = {"num_cpus": asked.cpus}
     if asked.memory_gb is not None:
         requests["memory"] = limits["memory"] = f"{asked.memory_gb:g}Gi"
-        ray["dagster-ray/memory"] = str(int(asked.memory_gb * 2**30))
+        ray["memory"] = int(asked.memory_gb * 2**30)
     if gpus:
-        ray["dagster-ray/num_gpus"] = f"{gpus:g}"
+        ray["num_gpus"] = gpus
         limits["nvidia.com/gpu"] = f"{gpus:g}"
     resources = {"requests": requests, **({"limits": limits} if limits else {})}
-    return {**ray, "dagster-k8s/config": json.dumps({"container_config": {"resources": resources}})}
+    return {
+        "dagster-ray/config": json.dumps(ray),
+        "dagster-k8s/config": json.dumps({"container_config": {"resources": resources}}),
+    }
