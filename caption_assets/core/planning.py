@@ -220,9 +220,10 @@ def _shards(
     result: PlanResult,
     writer: GenerationWriter,
 ) -> Iterator[Shard]:
-    """The new files as shards, in plan order."""
+    """The new files as shards, in plan order, and generations between them."""
     if kind == "images":
         for tables in portions(fresh, spec.shard_size):
+            writer.between_files()
             key = keys.numbered()
             yield Shard(key, None, (), (picture_rows(key, table, writer.number) for table in tables))
         return
@@ -235,4 +236,6 @@ def _shards(
     else:
         named = ((keys.numbered(), group) for group in catalog_groups(objects, kind, files, spec.shard_size))
     for key, group in named:
-        yield Shard(key, records_of(group), (), [piece_rows(key, kind, group, writer.number, None)])
+        if group[0].start == 0:
+            writer.between_files()
+        yield Shard(key, records_of(group), (), piece_rows(key, kind, group, writer.number, None))

@@ -1,7 +1,8 @@
-"""Peak memory of concat_grids (1x1: hash, full decode, dedup, mapping) for few and for many records.
+"""Peak memory of concat_grids (hash, full decode, dedup, mapping; grids where a grid is asked for) for few and for many records.
 
-`python -m caption_assets_tests.benchmarks.gridding_memory [few] [many]`, 20,000 and 1,000,000 if not said. Each run is a process
-of its own over a tar of tiny PNGs, all different, whose manifest rows carry 1 KB of record_json. Wanted: at most 1.3 times.
+`python -m caption_assets_tests.benchmarks.gridding_memory [few] [many] [ROWSxCOLS]`, 20,000 and 1,000,000 in 1x1 if not said. Each
+run is a process of its own over a tar of tiny PNGs, all different, whose manifest rows carry 1 KB of record_json; cells are of 64
+pixels, so that drawing does not hide what is measured. Wanted: at most 1.3 times.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from caption_assets.core.tables import RecordStream, arrow_schema, batches_of, t
 from caption_assets_tests.pictures import noise, save
 
 SHARD = "shard-00000"
+CELLS = {"cell_size": 64, "gap": 2, "label_font_size": 8, "quality": 50}
 
 
 def make(folder: Path, records: int) -> None:
@@ -57,32 +59,35 @@ def make(folder: Path, records: int) -> None:
     write_parquet(ObjectStore(), Layout(str(folder), "photos").manifest(SHARD), RecordStream(schema, batches_of(rows(), schema)))
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, rows: int, cols: int) -> None:
     objects, layout = ObjectStore(), Layout(str(folder), "photos")
-    prompts, grid = [{"text": "Describe it."}], {"rows": 1, "cols": 1}
+    prompts, grid = [{"text": "Describe it."}], {"rows": rows, "cols": cols, **CELLS}
     spec = DatasetConfig(name="photos", source=[str(folder)], prompts=prompts, grid=grid)
     begun, cpu = time.perf_counter(), time.process_time()
     stream = build_grids(objects, layout, spec, SHARD, table(objects, layout.manifest(SHARD)))
-    rows = write_parquet(objects, layout.mapping(SHARD), stream).rows
+    mapped = write_parquet(objects, layout.mapping(SHARD), stream).rows
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"rows": rows, "mb": peak, "seconds": time.perf_counter() - begun, "cpu": time.process_time() - cpu}))
+    print(json.dumps({"rows": mapped, "mb": peak, "seconds": time.perf_counter() - begun, "cpu": time.process_time() - cpu}))
 
 
-def main(few: int = 20_000, many: int = 1_000_000) -> None:
-    print(f"{'records':>10}{'peak MB':>9}{'of few':>8}{'seconds':>9}{'CPU us/record':>15}")
+def main(few: int = 20_000, many: int = 1_000_000, grid: str = "1x1") -> None:
+    print(f"{grid} grids\n{'records':>10}{'peak MB':>9}{'of few':>8}{'seconds':>9}{'CPU us/record':>15}")
     peaks: list[int] = []
     for records in (few, many):
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder), records)
-            command = [sys.executable, "-m", "caption_assets_tests.benchmarks.gridding_memory", folder]
+            command = [sys.executable, "-m", "caption_assets_tests.benchmarks.gridding_memory", folder, grid]
             done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert done["rows"] == records
         peaks.append(done["mb"])
-        print(f"{records:10}{done['mb']:9}{done['mb'] / peaks[0]:8.2f}{done['seconds']:9.1f}{done['cpu'] / records * 1e6:15.0f}")
+        print(
+            f"{records:10}{done['mb']:9}{done['mb'] / peaks[0]:8.2f}{done['seconds']:9.1f}{done['cpu'] / records * 1e6:15.0f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2 and not sys.argv[1].isdigit():
-        build(Path(sys.argv[1]))
+    if sys.argv[1:] and not sys.argv[1].isdigit():
+        build(Path(sys.argv[1]), *map(int, sys.argv[2].split("x")))
     else:
-        main(*map(int, sys.argv[1:]))
+        main(*map(int, sys.argv[1:3]), *sys.argv[3:4])

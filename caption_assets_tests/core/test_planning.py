@@ -3,10 +3,12 @@
 import os
 import threading
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from caption_assets.core.layout import SHARD_KEY, Layout
+from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.plan import generations
 from caption_assets.core.planning import PlanError, PlanResult, load_plan, make_plan, new_objects
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, collect, picture, spec, tar_bytes, write, write_parquet
@@ -188,6 +190,39 @@ def test_large_folders_in_several_generations_without_holding_them(tmp_path: Pat
         [f"{tmp_path}/in/{names[200]}"],
         ["shard-00011"],
     )
+
+
+def test_planning_that_was_killed_goes_on_from_its_last_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [25, 3, 3, 30, 10, 1, 44]
+    catalogs = {
+        f"{n}.jsonl": b"".join(b'{"id": "%d-%d"}\n' % (n, line) for line in range(count)) for n, count in enumerate(lines)
+    }
+    write(tmp_path / "in", catalogs)
+    straight = plan(tmp_path / "straight", tmp_path / "in", shard_size=10)
+
+    class Killed(ObjectStore):
+        last = ""
+
+        def open(self, uri: str, offset: int = 0, length: int | None = None) -> BinaryIO:
+            if uri.endswith(self.last):
+                raise KeyboardInterrupt
+            return super().open(uri, offset, length)
+
+    monkeypatch.setattr(generations, "GENERATION_S", 0)
+    layout, seen = Layout(str(tmp_path / "store"), "d"), []
+    for Killed.last in ("2.jsonl", "4.jsonl", "6.jsonl", "never"):
+        try:
+            make_plan(Killed(), layout, spec(tmp_path / "in", shard_size=10))
+        except KeyboardInterrupt:
+            pass
+        seen.append(len(load_plan(OBJECTS, layout).shards))
+    resumed = load_plan(OBJECTS, layout)
+    assert seen == sorted(seen) and 0 < seen[1] < seen[2] < seen[3]
+    assert resumed.shards == straight.plan.shards
+    for shard in resumed.shards:
+        assert [e.identity for e in resumed.entries(shard)] == [e.identity for e in straight.plan.entries(shard)]
+    for generation in resumed.generations:  # no catalog is cut by the end of a generation
+        assert next(iter(resumed.entries(generation.shards[0].key))).start == 0
 
 
 def test_several_sources_of_several_formats(tmp_path: Path) -> None:

@@ -35,10 +35,11 @@ def replace_changed(objects: ObjectStore, layout: Layout, spec: DatasetConfig, p
         replaced = list(old)[at : at + 1 if at + 1 < len(groups) else None] or [list(old)[-1]]
         was_replacement = bool(plan.planned[replaced[0]].replaces)
         key = keys.replacing(replaced[0], was_replacement, writer.number) if at < len(old) else keys.numbered()
-        rows = [piece_rows(key, kind, group, writer.number, replaced[0])]
+        rows = piece_rows(key, kind, group, writer.number, replaced[0])
         # A plan row names one retired shard: further ones stand in rows without records.
         none = [Piece(group[-1].file, 0, 0, 0, 0)]
-        rows += [piece_rows(key, kind, none, writer.number, other) for other in replaced[1:]]
+        for other in replaced[1:]:
+            rows += piece_rows(key, kind, none, writer.number, other)
         writer.add(Shard(key, records_of(group), tuple(replaced), rows))
         new.append(key)
     writer.close()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.plan.sharding import SCHEMA, Shard
+from caption_assets.core.plan.sharding import SCHEMA, Row, Shard, rows_table
 
 GENERATION_ROWS = 2_000_000
-"""A generation is closed by the shard that reaches it: it is written from memory, in one put."""
+"""A generation ends when it has so many: it is written from memory, in one put."""
+GENERATION_S = 300.0
+"""It also ends after so long: planning a terabyte of catalogs takes hours, and what was read is not read again after a kill."""
 ROW_GROUP_ROWS = 32_000
 
 
@@ -33,20 +36,31 @@ class GenerationWriter:
         self._writer = pq.ParquetWriter(self._sink, SCHEMA, compression="zstd")
         self._shards: list[tuple[str, int, int | None, tuple[str, ...]]] = []
         self._waiting: list[pa.Table] = []
+        self._pieces: list[Row] = []
         self._rows = self._waiting_rows = 0
+        self._begun = time.monotonic()
 
     def add(self, shard: Shard) -> None:
         """Takes a shard, whose rows carry `number`. Raises GenerationTaken."""
         count = 0
         for rows in shard.rows:
-            count += rows.num_rows
-            self._waiting.append(rows)
-            self._waiting_rows += rows.num_rows
+            if isinstance(rows, tuple):
+                self._pieces.append(rows)
+                added = 1
+            else:
+                self._waiting.append(rows)
+                added = rows.num_rows
+            count += added
+            self._waiting_rows += added
             if self._waiting_rows >= ROW_GROUP_ROWS:
                 self._flush()
         self._shards.append((shard.key, count, count if self._kind == "images" else shard.records, shard.replaces))
         self._rows += count
-        if self._rows >= GENERATION_ROWS:
+
+    def between_files(self) -> None:
+        """Closes the generation when it is due. Said only where the next shard begins with the beginning of a file: a file is
+        planned when a generation has it, so that the parts of one must not be cut off from each other. Raises GenerationTaken."""
+        if self._rows >= GENERATION_ROWS or time.monotonic() - self._begun >= GENERATION_S:
             self.close()
 
     def close(self) -> None:
@@ -63,6 +77,8 @@ class GenerationWriter:
         self._begin()
 
     def _flush(self) -> None:
+        if self._pieces:  # a generation is of one kind: of pieces, or of tables
+            self._waiting.append(rows_table(self._pieces))
         if self._waiting:
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._pieces, self._waiting_rows = [], [], 0

@@ -18,6 +18,7 @@ from itertools import starmap
 from typing import Any
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from caption_assets.core.columns import PLAN
 from caption_assets.core.layout import Layout
@@ -79,13 +80,15 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class Generation:
-    """One write-once plan file, of files of one kind in order of address. kinds: the format of each source as then told."""
+    """One write-once plan file, of files of one kind in order of address. kinds: the format of each source as then told. first:
+    none of its files has a smaller address."""
 
     number: int
     uri: str
     kind: str
     shards: tuple[PlannedShard, ...]
     kinds: Mapping[str, str]
+    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -210,12 +213,18 @@ def _holding(objects: ObjectStore, generation: Generation, uri: str) -> Iterator
 
 def _generation(objects: ObjectStore, number: int, uri: str) -> Generation:
     with open_parquet(objects, uri) as file:
-        metadata = file.metadata.metadata
+        metadata, first = file.metadata.metadata, _smallest(file.metadata, COLUMNS.index("source_uri"))
     rows, shards = 0, []
     for key, count, records, replaces in json.loads(metadata[b"shards"]):
         shards.append(PlannedShard(key, number, rows, count, records, tuple(replaces)))
         rows += count
-    return Generation(number, uri, metadata[b"kind"].decode(), tuple(shards), json.loads(metadata[b"kinds"]))
+    return Generation(number, uri, metadata[b"kind"].decode(), tuple(shards), json.loads(metadata[b"kinds"]), first)
+
+
+def _smallest(metadata: pq.FileMetaData, column: int) -> str:
+    """The smallest text of a column, or one that is smaller still where the file does not say."""
+    known = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
+    return min((s.min if s is not None and s.has_min_max else "" for s in known), default="")
 
 
 assert [f.name for f in fields(PlanEntry)] == COLUMNS
