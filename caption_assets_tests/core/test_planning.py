@@ -192,11 +192,9 @@ def test_large_folders_in_several_generations_without_holding_them(tmp_path: Pat
     )
 
 
-def test_planning_that_was_killed_goes_on_from_its_last_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = [25, 3, 3, 30, 10, 1, 44]
-    catalogs = {
-        f"{n}.jsonl": b"".join(b'{"id": "%d-%d"}\n' % (n, line) for line in range(count)) for n, count in enumerate(lines)
-    }
+def test_killed_planning_goes_on_from_its_last_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = enumerate((25, 3, 3, 30, 10, 1, 44))
+    catalogs = {f"{n}.jsonl": b"".join(b'{"id": "%d-%d"}\n' % (n, line) for line in range(lines)) for n, lines in counts}
     write(tmp_path / "in", catalogs)
     straight = plan(tmp_path / "straight", tmp_path / "in", shard_size=10)
 
