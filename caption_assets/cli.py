@@ -39,12 +39,15 @@ shards_option = click.option("--shards", metavar="A..B|K,K", help="A range in pl
 
 @cli.command()
 @click.option("--postgres", is_flag=True, help="Keep Dagster's records in PostgreSQL, at $DAGSTER_POSTGRES_URL.")
+@click.option(
+    "--logs-to", metavar="S3", help="Keep what steps print at s3://bucket/prefix. Default: {store}/_logs of a store in S3."
+)
 @click.pass_obj
-def init(config: str | None, postgres: bool) -> int:
+def init(config: str | None, postgres: bool, logs_to: str | None) -> int:
     """Write an example config where there is none and prepare the Dagster instance."""
     from caption_assets.commands.init import init as command
 
-    return command(config, postgres)
+    return command(config, postgres, logs_to)
 
 
 @cli.command()

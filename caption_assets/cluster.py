@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from caption_assets.config import EngineConfig, ResourcesConfig
+
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+"""GPU nodes of a Kubernetes cluster are commonly tainted so that only what needs a GPU comes there."""
 
 
 def gpus_of(engine: EngineConfig | None) -> float:
@@ -40,9 +44,9 @@ def resource_tags(asked: ResourcesConfig | None, engine: EngineConfig | None = N
         ray["memory"] = int(asked.memory_gb * 2**30)
     if gpus:
         ray["num_gpus"] = gpus
-        limits["nvidia.com/gpu"] = f"{gpus:g}"
+        limits["nvidia.com/gpu"] = str(math.ceil(gpus))  # Kubernetes gives whole ones only
     resources = {"requests": requests, **({"limits": limits} if limits else {})}
-    return {
-        "dagster-ray/config": json.dumps(ray),
-        "dagster-k8s/config": json.dumps({"container_config": {"resources": resources}}),
-    }
+    k8s: dict[str, Any] = {"container_config": {"resources": resources}}
+    if gpus:
+        k8s["pod_spec_config"] = {"tolerations": [GPU_TOLERATION]}
+    return {"dagster-ray/config": json.dumps(ray), "dagster-k8s/config": json.dumps(k8s)}

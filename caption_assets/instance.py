@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption_assets.config import ConfigError
+from caption_assets.config import Config, ConfigError
 from caption_assets.sqlitelocks import wait_for_locks
 
 if TYPE_CHECKING:
@@ -51,6 +52,25 @@ storage:
       env: DAGSTER_POSTGRES_URL
 """
 
+LOGS_UPLOAD_S = 60
+"""Seconds between uploads of a running step's log."""
+
+
+def step_logs_yaml(config: Config, logs_to: str | None = None) -> str:
+    """The part of dagster.yaml that keeps what steps print in S3: at `logs_to`, else beside the datasets of a store in S3. Empty
+    for a store on disk: Dagster keeps them in its own folder."""
+    where = logs_to or (f"{config.store.rstrip('/')}/_logs" if config.store.startswith("s3://") else None)
+    if where is None:
+        return ""
+    found = re.fullmatch(r"s3://([^/]+)/(.*[^/])/*", where)
+    if not found:
+        raise ConfigError(f"{where}: step logs are kept at s3://bucket/prefix")
+    import yaml
+
+    reached = config.s3.for_bucket(found[1]).model_dump(exclude_defaults=True, exclude={"requester_pays", "anonymous"})
+    settings = {"bucket": found[1], "prefix": found[2], "upload_interval": LOGS_UPLOAD_S, **reached}
+    return yaml.safe_dump({"compute_logs": {"module": "caption_assets.steplogs", "class": "S3StepLogs", "config": settings}})
+
 
 def dagster_home(config_file: Path) -> tuple[Path, bool]:
     """Where Dagster keeps its records, and whether $DAGSTER_HOME named it; else `.dagster_home` beside the config."""
@@ -63,17 +83,16 @@ def dagster_home(config_file: Path) -> tuple[Path, bool]:
     return home, True
 
 
-def prepare(home: Path, postgres: bool = False) -> bool:
-    """Makes the folder, dagster.yaml and the databases, under a lock: first use by several processes at once would break
-    them. True when it was new. An existing dagster.yaml stays as it is."""
+def prepare(home: Path, *parts: str) -> bool:
+    """Makes the folder, dagster.yaml (with these further parts) and the databases, under a lock: first use by several processes
+    at once would break them. True when it was new. An existing dagster.yaml stays as it is."""
     wait_for_locks()
     home.mkdir(parents=True, exist_ok=True)
     with _locked(home):
         file, fresh = home / "dagster.yaml", False
         if not file.exists():
-            text = DAGSTER_YAML + (POSTGRES_YAML if postgres else "")
             temporary = home / ".dagster.yaml.new"
-            temporary.write_text(text)
+            temporary.write_text("".join((DAGSTER_YAML, *parts)))
             os.replace(temporary, file)
             fresh = True
         marker = home / ".prepared"
@@ -90,10 +109,10 @@ def prepare(home: Path, postgres: bool = False) -> bool:
 
 
 @contextmanager
-def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """The instance at `home`, prepared; child processes find it in DAGSTER_HOME."""
+def open_instance(home: Path, *parts: str) -> Iterator[dg.DagsterInstance]:
+    """The instance at `home`, prepared as `prepare` does; child processes find it in DAGSTER_HOME."""
     os.environ["DAGSTER_HOME"] = str(home)
-    prepare(home)
+    prepare(home, *parts)
     from dagster import DagsterInstance
 
     with DagsterInstance.from_config(str(home)) as instance:

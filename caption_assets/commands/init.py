@@ -6,7 +6,7 @@ from pathlib import Path
 
 from caption_assets.commands.workplace import DONE, workplace
 from caption_assets.configfile import config_path, load_config
-from caption_assets.instance import dagster_home, prepare
+from caption_assets.instance import POSTGRES_YAML, dagster_home, prepare, step_logs_yaml
 
 EXAMPLE = """\
 # yaml-language-server: $schema=./caption_assets.schema.json
@@ -24,7 +24,7 @@ engine:
 """
 
 
-def init(config: str | None, postgres: bool) -> int:
+def init(config: str | None, postgres: bool, logs_to: str | None) -> int:
     """Writes what is missing and keeps what is there; tells Dagster what the store already holds."""
     import json
 
@@ -38,13 +38,16 @@ def init(config: str | None, postgres: bool) -> int:
         schema = file.parent / "caption_assets.schema.json"
         schema.write_text(json.dumps(json_schema(), indent=1))
         print(f"wrote {file} and {schema.name}: set `source` and `model` there")
+    loaded = load_config(file)
     home, named = dagster_home(file)
-    fresh = prepare(home, postgres)
+    parts = [POSTGRES_YAML if postgres else "", step_logs_yaml(loaded, logs_to)]
+    fresh = prepare(home, *parts)
     print(
         f"{'prepared' if fresh else 'found'} the Dagster instance in {home}"
         + ("" if named else f"; for `dagster dev`: export DAGSTER_HOME={home}")
     )
-    loaded = load_config(file)
+    if not fresh and (postgres or logs_to) and any(part not in (home / "dagster.yaml").read_text() for part in parts):
+        print(f"{home}/dagster.yaml exists and stays as it is; what was asked for would be, there:\n{''.join(parts)}")
     if (loaded.datasets and Path(loaded.store).exists()) or loaded.store.startswith("s3://"):
         with workplace(config, say_home=False) as place:
             return reconcile(place, [])

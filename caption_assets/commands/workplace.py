@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from caption_assets.config import Config, ConfigError
 from caption_assets.configfile import CONFIG_ENV, config_path, load_config
-from caption_assets.instance import dagster_home, open_instance
+from caption_assets.instance import dagster_home, open_instance, step_logs_yaml
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -57,7 +57,7 @@ def workplace(config: str | None, say_home: bool = True) -> Iterator[Workplace]:
     if say_home and not named:
         print(f"DAGSTER_HOME is not set: using {home} (for `dagster dev`: export DAGSTER_HOME={home})")
     os.chdir(file.parent)
-    with open_instance(home) as instance:
+    with open_instance(home, step_logs_yaml(loaded)) as instance:
         from caption_assets.partitions import Dataset
         from caption_assets.resources.store import StoreResource
 

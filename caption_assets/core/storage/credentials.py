@@ -130,21 +130,21 @@ def frozen(of: boto3.Session) -> ReadOnlyCredentials | None:
     return credentials.get_frozen_credentials() if credentials else None
 
 
-def client(of: boto3.Session, settings: BucketConfig, region: str | None) -> Any:
-    """An S3 client that does not retry by itself. Path-style where an endpoint is set, here or in the environment."""
+def client(of: boto3.Session, settings: BucketConfig, region: str | None, attempts: int = 1) -> Any:
+    """An S3 client that asks once, or so many times. Path-style where an endpoint is set, here or in the environment."""
     with _lock:
-        made = _client(of, settings, region, "path" if settings.endpoint_url else "auto")
+        made = _client(of, settings, region, "path" if settings.endpoint_url else "auto", attempts)
         if path_style(made, settings) and not settings.endpoint_url:
-            made = _client(of, settings, region, "path")
+            made = _client(of, settings, region, "path", attempts)
         return made
 
 
 @functools.cache
-def _client(of: boto3.Session, settings: BucketConfig, region: str | None, addressing: str) -> Any:
+def _client(of: boto3.Session, settings: BucketConfig, region: str | None, addressing: str, attempts: int) -> Any:
     config = Config(
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
         s3={"addressing_style": addressing},
-        retries={"total_max_attempts": 1},
+        retries={"total_max_attempts": attempts},
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
         max_pool_connections=CONNECTIONS,
