@@ -59,10 +59,10 @@ class Project:
             command, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
-    def command(self, *arguments: str, code: int = 0) -> str:
+    def command(self, *arguments: str, code: int = 0, timeout_s: float = TIMEOUT_S) -> str:
         """Runs `caption-assets …` and returns what it printed; fails when it ends with another exit code."""
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=TIMEOUT_S)
+        output, _ = process.communicate(timeout=timeout_s)
         assert process.returncode == code, f"exit {process.returncode}, expected {code}:\n{output}"
         return output
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 
 from caption_assets.engines.client import Client, Outcome
+from caption_assets.engines.seats import Seats
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Flight:
 
 @dataclass(eq=False)
 class Endpoint:
-    """most: requests in flight at a time at best; the limit lies below it while the endpoint throttles or fails.
+    """most: requests in flight at a time at best; the limit lies below it while the endpoint throttles or fails. seats: the same
+    over all sessions.
 
     unproven: (request_id, whether the reply is an error) of what it answered since its last good canary was sent; since_check:
     answers since its last check of any result. checked, passed: whether a check has ended, ended well. suspect: it owes answers,
@@ -84,6 +86,7 @@ class Endpoint:
     limit: float = 0
     index: int = 0
     flights: set[Flight] = field(default_factory=set)
+    seats: Seats = field(init=False)
     unproven: list[tuple[str, bool]] = field(default_factory=list)
     doubted: bool = False
     check: asyncio.Task[Verdict] | None = None
@@ -111,16 +114,30 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         self.limit = self.limit or float(self.most)
+        self.seats = Seats(self.url, self.most)
         self.last_good = self.last_answer = time.monotonic()
 
     @property
     def url(self) -> str:
         return self.client.url
 
+    def moved(self, client: Client) -> None:
+        """It is at another address now."""
+        self.client = client
+        self.seats.close()
+        self.seats = Seats(self.url, self.most)
+
+    def look_for_seats(self) -> None:
+        """Others may have left some. While they fill it, its silence says nothing about it."""
+        if self.seats.full:
+            self.seats.full = False
+            if not self.flights:
+                self.last_answer = time.monotonic()
+
     @property
     def free(self) -> int:
         """Requests it may be sent now."""
-        if self.state is not State.UP or self.suspect or self.cool_until > time.monotonic():
+        if self.state is not State.UP or self.suspect or self.seats.full or self.cool_until > time.monotonic():
             return 0
         return max(0, int(self.limit) - len(self.flights))
 

@@ -20,6 +20,7 @@ from caption_assets.engines.endpoint import Endpoint, Flight, Pace, State, Verdi
 from caption_assets.engines.inspector import Inspector
 from caption_assets.engines.members import Members
 from caption_assets.engines.payload import Dialect
+from caption_assets.engines.seats import Leave
 from caption_assets.engines.tending import Tender
 from caption_assets.engines.verdicts import Baseline, Court
 
@@ -79,6 +80,7 @@ class FleetSession:
         await asyncio.gather(*tasks, return_exceptions=True)
         for endpoint in endpoints:
             endpoint.cut_flights()
+            endpoint.seats.close()
             self._engine.dialects[endpoint.url] = endpoint.client.dialect
             if endpoint.state is State.OUT:
                 self._engine.passed_at.pop(endpoint.url, None)
@@ -98,8 +100,8 @@ class FleetSession:
         tries: Counter[Came] = Counter()
         avoid: set[Endpoint] = set()
         while True:
-            endpoint = await self._members.seat(avoid)
-            outcome = await self._fly(endpoint, request)
+            endpoint, leave = await self._members.seat(avoid)
+            outcome = await self._fly(endpoint, request, leave)
             if outcome is not None and outcome.reply is not None:
                 return self._accept(endpoint, request, outcome.reply)
             self._counts["retries"] += 1
@@ -116,7 +118,7 @@ class FleetSession:
                 if error := await self._unanswered(endpoint, request, outcome, tries):
                     return self._accept(endpoint, request, error)
 
-    async def _fly(self, endpoint: Endpoint, request: ChatRequest) -> Outcome | None:
+    async def _fly(self, endpoint: Endpoint, request: ChatRequest, leave: Leave) -> Outcome | None:
         """Sends it; None when it was taken back because the endpoint is away or lies."""
         task = asyncio.create_task(endpoint.client.ask(request))
         flight = Flight(task, time.monotonic())
@@ -126,6 +128,7 @@ class FleetSession:
         finally:
             task.cancel()
             endpoint.flights.discard(flight)
+            leave()
             self._members.wake()
         if not done:
             return Outcome(Came.TIMEOUT, f"{endpoint.url}: no answer within {self._timeout_s:g} s")

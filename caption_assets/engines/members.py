@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from caption_assets.engines.base import EngineDown, Revocation
 from caption_assets.engines.endpoint import Endpoint, State
+from caption_assets.engines.seats import Leave
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,9 @@ class Members:
         if self.down:
             raise EngineDown(str(self.down))  # a new one each time: one that many tasks raise grows a traceback of them all
 
-    async def seat(self, avoid: Collection[Endpoint]) -> Endpoint:
-        """The least loaded endpoint that takes one more, once there is one; one to be avoided only where no other is up.
+    async def seat(self, avoid: Collection[Endpoint]) -> tuple[Endpoint, Leave]:
+        """A seat at the least loaded endpoint that takes one more, once there is one; at one to be avoided only where no other is
+        up. Whoever got it calls Leave when the request is over.
 
         Raises EngineDown when the engine is given up.
         """
@@ -48,8 +50,9 @@ class Members:
             self.check()
             up = self.up
             free = [e for e in ([e for e in up if e not in avoid] or up) if e.free]
-            if free:
-                return min(free, key=lambda e: len(e.flights) / e.limit)
+            for endpoint in sorted(free, key=lambda e: len(e.flights) / e.limit):
+                if leave := endpoint.seats.take():
+                    return endpoint, leave
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:

@@ -39,6 +39,8 @@ class Tender:
                 for endpoint in self._members.endpoints:
                     self._look_at(endpoint)
                 self._look_for_outage()
+                for endpoint in self._members.endpoints:
+                    endpoint.look_for_seats()
                 self._members.wake()
                 if time.monotonic() - self._touched > TOUCH_S:
                     self._touched = time.monotonic()
@@ -97,7 +99,7 @@ class Tender:
         finally:
             endpoint.reviving = False
         if place.url != endpoint.url:
-            endpoint.client = self._client(place)
+            endpoint.moved(self._client(place))
 
     def _look_for_outage(self) -> None:
         """Gives the engine up when nothing has been usable for too long."""

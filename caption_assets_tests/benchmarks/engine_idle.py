@@ -1,48 +1,69 @@
-"""How long the engine waits for us: shards of pictures on an endpoint of a fixed speed, two shards at a time.
+"""How long the engine waits for us: `caption-assets run` over shards of pictures, on an endpoint of a fixed speed.
 
-`python -m caption_assets_tests.benchmarks.engine_idle [shards] [pictures] [pictures/s]`, 20 shards of 1,000 at 100/s if not said:
-manifest, hashing, captions and merge of each. Idle is the part of the whole time in which the endpoint could have answered more.
-Wanted: at most 5 %.
+`python -m caption_assets_tests.benchmarks.engine_idle [shards] [pictures] [pictures/s]`, 20 shards of 1,000 at 100/s if not said, with
+everything that a user's run does: two worker processes, Dagster's runs, manifest, hashing and full decode, captions, canaries, merge.
+
+The endpoint works on one request after the other, each for 1/rate seconds. It is idle while it has none, between its first and
+its last request for a record; the steady part leaves out the first and the last tenth of the requests. Wanted: at most 5 %.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from caption_assets.core.captioning import caption_shard
-from caption_assets.engines import open_engine
-from caption_assets_tests.benchmarks import collection, shard_run
+import orjson
+
+from caption_assets_tests.benchmarks import collection
+from caption_assets_tests.project import Project
+
+
+def gaps(log: Path, rate: float) -> tuple[list[tuple[float, float]], list[float]]:
+    """When the endpoint had nothing to do: (from, seconds) each; and when its requests for records came, in order."""
+    asked = sorted((entry["at"], entry["canary"]) for entry in map(orjson.loads, log.read_bytes().splitlines()))
+    real = [at for at, canary in asked if not canary]
+    free, found = real[0], []
+    for at, _ in asked:
+        if real[0] <= at <= real[-1]:
+            if at > free:
+                found.append((free, at - free))
+            free = max(free, at) + 1 / rate
+    return found, real
+
+
+def idle(found: list[tuple[float, float]], begun: float, ended: float) -> float:
+    """The idle share of that time."""
+    return sum(max(0.0, min(at + seconds, ended) - max(at, begun)) for at, seconds in found) / (ended - begun)
 
 
 def main(shards: int = 20, pictures: int = 1000, rate: int = 100) -> None:
-    with tempfile.TemporaryDirectory() as folder, collection.server("--answers", "instant", "--rate", str(rate)) as url:
-        settings = collection.config(Path(folder), url, grid={"rows": 1, "cols": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        root, log = Path(folder), Path(folder) / "asked.jsonl"
         for number in range(shards):
-            path = Path(folder) / "source" / f"shard-{number:02d}.tar"
+            path = root / "source" / f"shard-{number:02d}.tar"
             collection.write_tar(path, collection.photos(pictures, 520, 390, distinct=5), f"{number:02d}-")
-        engine, waits = open_engine(settings.engine), {"feed": 0.0, "engine": 0.0, "store": 0.0}
-
-        def one(shard: str) -> None:
-            collection.prepare(settings, shard)
-            figures = caption_shard(collection.job(settings, shard), engine).figures
-            for part in waits:
-                waits[part] += figures[f"{part}_wait_s"]
-            shard_run.merge(settings, shard, "run")
-
-        started, used = time.monotonic(), time.process_time()
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(one, shard_run.shards(settings)))
-        took, used = time.monotonic() - started, time.process_time() - used
-        engine.close()
-    least = shards * pictures / rate
-    print(f"{shards} shards of {pictures} pictures at {rate}/s: {took:.1f} s, at least {least:.1f} s")
-    print(f"engine idle   {(took - least) / took:8.1%}")
-    print(f"CPU           {used * 1000 / shards / pictures:8.2f} ms a picture")
-    print("waited for    " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in waits.items()) + " (both shards together)")
+        with collection.server("--answers", "instant", "--rate", str(rate), "--log", str(log)) as url:
+            dataset = {"name": "photos", "source": "./source/", "prompts": [{"text": "Describe the picture in one sentence."}]}
+            engine = {"kind": "openai", "model": "stub", "endpoints": [url]}
+            project = Project(root, {"store": "./store", "engine": engine, "datasets": [dataset]})
+            project.write(grid={"rows": 1, "cols": 1})
+            began, used = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            project.command("run", timeout_s=300 + 5 * shards * pictures / rate)
+            ended, after = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        found, real = gaps(log, rate)
+    assert len(real) == shards * pictures, f"{len(real)} requests"
+    whole = idle(found, real[0], real[-1])
+    steady = idle(found, real[len(real) // 10], real[-len(real) // 10])
+    cpu = (after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime) * 1000 / len(real)
+    print(f"{shards} shards of {pictures} pictures at {rate}/s: {ended - began:.1f} s, of which {real[0] - began:.1f} s before the")
+    print(f"first request and {ended - real[-1]:.1f} s after the last; at least {len(real) / rate:.1f} s of requests")
+    print(f"engine idle   {whole:8.1%}, in the steady part {steady:.1%}")
+    print(f"CPU           {cpu:8.2f} ms a picture, starting included")
+    longest = sorted(found, key=lambda gap: -gap[1])[:8]
+    print("longest gaps  " + ", ".join(f"{seconds:.2f} s after {at - real[0]:.0f} s" for at, seconds in longest))
 
 
 if __name__ == "__main__":
