@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from caption_assets.display import plain
 from caption_assets.partitions import Dataset
 from caption_assets.resources.store import StoreResource
 
 if TYPE_CHECKING:
     from caption_assets.core.sanity import Sanity
+
+GRID_CHECK = "grid_integrity"
 
 
 def shard_check(ds: Dataset, name: str, asset: str, description: str, blocking: bool = False) -> dg.AssetCheckSpec:
@@ -35,6 +38,30 @@ def merged_checks(ds: Dataset) -> list[dg.AssetCheckSpec]:
         ),
         shard_check(ds, "caption_sanity", "merged", "Texts differ between pictures, have letters and a sensible length."),
     ]
+
+
+def grid_check(ds: Dataset) -> dg.AssetCheckSpec:
+    return shard_check(
+        ds,
+        GRID_CHECK,
+        "concat_grids",
+        "Every tar of grids opens, and what is in it agrees with the mapping; of many grids some are looked at, others each time.",
+    )
+
+
+def grid_result(ds: Dataset, context: dg.AssetExecutionContext, store: StoreResource) -> dg.AssetCheckResult:
+    """Looks at what lies in the store now; the run's id chooses the sample."""
+    from caption_assets.core.pictures.gridcheck import check_grids
+
+    found = check_grids(store.objects, ds.layout, ds.spec, context.partition_key, context.run.run_id)
+    said = {"problems": dg.MetadataValue.text(plain("\n".join(found.problems)))} if found.problems else {}
+    note = {"note": found.note} if found.note else {}
+    return dg.AssetCheckResult(
+        check_name=GRID_CHECK,
+        asset_key=ds.key("concat_grids"),
+        passed=not found.problem_count,
+        metadata={**found.figures, "problem_count": found.problem_count, **note, **said},
+    )
 
 
 def coverage_result(ds: Dataset, counts: Mapping[str, Any]) -> dg.AssetCheckResult:

@@ -161,6 +161,10 @@ class SensorConfig(_Model):
     settle_s: int = Field(60, ge=0)
 
 
+class AutomationConfig(_Model):
+    prepare: bool = Field(False, description="manifest and grids of new shards are made by themselves; nothing on the GPU is")
+
+
 class IndexConfig(_Model):
     max_rows: int = Field(50_000_000, ge=0, description="above it captions.duckdb holds views over the parquet")
 
@@ -232,6 +236,7 @@ class DatasetConfig(_Model):
     dedup: Literal["exact", "none"] = "exact"
     checks: ChecksConfig = ChecksConfig()
     sensor: SensorConfig = SensorConfig()
+    automation: AutomationConfig = AutomationConfig()
     index: IndexConfig = IndexConfig()
     exports: list[ExportFormat] = Field(default_factory=list)
     thumbnails: bool = True

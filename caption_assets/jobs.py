@@ -5,9 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from caption_assets.partitions import CONFIG_TAG, SHARD_ASSETS, Dataset
-
-PREPARE_ASSETS = ("manifest", "concat_grids")
+from caption_assets.checks import GRID_CHECK
+from caption_assets.partitions import CONFIG_TAG, PREPARE_ASSETS, SHARD_ASSETS, Dataset
 
 
 def dataset_jobs(ds: Dataset) -> list[Any]:
@@ -20,6 +19,7 @@ def dataset_jobs(ds: Dataset) -> list[Any]:
         _job(ds, "report", ("report",), "Writes the report's pages for what changed since the last one."),
         *(_job(ds, f"export_{f}", (f"export_{f}",), f"Exports a merged shard as {f}.") for f in ds.spec.exports),
         checks_job(ds),
+        check_grids_job(ds),
         recaption_out_of_date(ds),
     ]
 
@@ -46,6 +46,17 @@ def checks_job(ds: Dataset) -> Any:
         selection=dg.AssetSelection.checks(*keys),
         executor_def=dg.in_process_executor,
         description="Looks for shards whose last run failed and for shards that are out of date.",
+        tags={"dataset": ds.name},
+    )
+
+
+def check_grids_job(ds: Dataset) -> Any:
+    """The one check of shards that is of use by itself: it reads the store again."""
+    return dg.define_asset_job(
+        f"{ds.name}_check_grids",
+        selection=dg.AssetSelection.checks(dg.AssetCheckKey(ds.key("concat_grids"), GRID_CHECK)),
+        executor_def=dg.in_process_executor,
+        description="Opens the grids of a shard again and compares them with its mapping; makes nothing, asks nothing.",
         tags={"dataset": ds.name},
     )
 

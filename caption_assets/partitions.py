@@ -19,7 +19,9 @@ CONFIG_TAG = "caption_assets/config"
 GPU_POOL = "gpu"
 OWNERS = ["team:captions"]
 RESOURCE_ASSETS: tuple[StepName, ...] = get_args(StepName)
-SHARD_ASSETS = ("manifest", "concat_grids", "captions", "recaptions", "merged", "failed")
+PREPARE_ASSETS = ("manifest", "concat_grids")
+"""Need no model."""
+SHARD_ASSETS = (*PREPARE_ASSETS, "captions", "recaptions", "merged", "failed")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Sensors: one that clears dead runs, and per dataset one that notices new data (off by default)."""
+"""Sensors: one that clears dead runs, and per dataset one that notices new data and one that prepares new shards (both off by
+default)."""
 
 import json
 import time
@@ -6,6 +7,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from caption_assets.automation import automation_sensors
 from caption_assets.partitions import Dataset
 from caption_assets.resources.store import StoreResource
 
@@ -18,7 +20,9 @@ IF_DUE_TAG = "caption_assets/plan_if_due"
 
 def build_sensors(datasets: list[Dataset]) -> list[dg.SensorDefinition]:
     """All sensors of the code location; none without datasets."""
-    return [dead_runs(datasets), *(new_data(ds) for ds in datasets)] if datasets else []
+    if not datasets:
+        return []
+    return [dead_runs(datasets), *(new_data(ds) for ds in datasets), *automation_sensors(datasets)]
 
 
 def dead_runs(datasets: list[Dataset]) -> dg.SensorDefinition:

@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from caption_assets.assets.shard_run import ShardRun, reusable
+from caption_assets.automation import prepare_condition
 from caption_assets.core.columns import MANIFEST
 from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
@@ -17,6 +18,8 @@ def manifest(ds: Dataset) -> dg.AssetsDefinition:
         io_manager_key="parquet",
         kinds={"parquet"},
         metadata=column_schema(MANIFEST),
+        output_required=False,
+        automation_condition=prepare_condition(ds),
         op_tags=ds.resource_tags("manifest"),
     )
     def manifest(context: dg.AssetExecutionContext, store: StoreResource) -> Any:
@@ -25,6 +28,8 @@ def manifest(ds: Dataset) -> dg.AssetsDefinition:
         from caption_assets.core.sources import read_manifest
 
         shard = ShardRun(context, ds, store)
+        if shard.left_to_another():
+            return
         entries, tags = shard.planned()
         version = manifest_version(ds.spec, entries.digest())
         with shard.lease():

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.storage.tags import AUTOMATION_CONDITION_TAG
 
 from caption_assets.core.columns import CAPTIONS
 from caption_assets.partitions import CONFIG_TAG, GPU_POOL, Dataset, column_schema
@@ -66,6 +67,19 @@ class ShardRun:
         except LeaseHeld as held:
             metadata = {HELD_BY: held.lease.run_id}
             raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", metadata=metadata, allow_retries=False) from None
+
+    def left_to_another(self) -> bool:
+        """Whether nobody asked for this run (automation did) and another one has the shard, which prepares it, too."""
+        from caption_assets.core.loop.leases import is_dead, read_lease
+
+        if AUTOMATION_CONDITION_TAG not in self.run.tags:
+            return False
+        uri = self.ds.layout.lease(self.key)
+        lease = read_lease(self.objects, uri)
+        if lease is None or lease.run_id == self.run_id or is_dead(self.objects, uri, lease):
+            return False
+        self.context.log.info(f"run {lease.run_id} is at work on this shard: left to it")
+        return True
 
     def check_config(self) -> None:
         """Stops before the first request when the run was launched for another recipe or geometry.

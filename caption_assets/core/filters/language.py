@@ -43,11 +43,7 @@ def find_wrong_language(text: str, language: str) -> str | None:
     """
     detector = _detector(language)
     own = _own_words(text)
-    letters: dict[str, int] = {}
-    for character in own:
-        if character.isalpha():
-            script = _script(character)
-            letters[script] = letters.get(script, 0) + 1
+    letters = _letters(own)
     total = sum(letters.values())
     if not total:
         return None
@@ -66,6 +62,24 @@ def find_wrong_language(text: str, language: str) -> str | None:
     if best == language or ranked[language] > ranked[best] * _LIKELY.get(main, _LIKELY_ELSE):
         return None
     return f"{best} rather than {language}"
+
+
+def main_script(text: str) -> str | None:
+    """The script of most of its letters (LATIN, CJK, CYRILLIC, …; Japanese kana count as CJK); None without letters."""
+    letters = _letters(text)
+    for kana in ("HIRAGANA", "KATAKANA"):
+        letters["CJK"] = letters.get("CJK", 0) + letters.pop(kana, 0)
+    return max(letters, key=lambda script: letters[script]) if any(letters.values()) else None
+
+
+def _letters(text: str) -> dict[str, int]:
+    """How many letters of each script are in it."""
+    letters: dict[str, int] = {}
+    for character in text:
+        if character.isalpha():
+            script = _script(character)
+            letters[script] = letters.get(script, 0) + 1
+    return letters
 
 
 def _own_words(text: str) -> str:

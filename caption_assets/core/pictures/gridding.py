@@ -7,6 +7,7 @@ may stand before that. The second reads the rows back and adds the places.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import tempfile
@@ -21,7 +22,7 @@ import orjson
 import pyarrow as pa
 from PIL import Image
 
-from caption_assets.config import DatasetConfig
+from caption_assets.config import DatasetConfig, GridConfig
 from caption_assets.core.columns import MAPPING
 from caption_assets.core.faults import Fault
 from caption_assets.core.grids import compose, grid_size
@@ -148,13 +149,7 @@ class _Build:
         self._members, self._cells = [], []
         self._grids += 1
         grid_id = digest([geometry(self._spec), members], 32)
-        description = orjson.dumps(
-            {
-                "grid_id": grid_id,
-                "cells": [{"slot": n, "record_id": name, "sha256": sha} for n, (name, sha) in enumerate(members, 1)],
-            }
-        )
-        return pool.submit(lambda: (grid_id, compose(cells, self._spec.grid), description))
+        return pool.submit(_made, grid_id, cells, members, self._spec.grid)
 
     def _store(self, made: tuple[str, bytes, bytes], tars: GridTars, places: BinaryIO) -> None:
         grid_id, picture, description = made
@@ -179,6 +174,17 @@ class _Build:
             ):
                 columns[name] = pa.array(values, _MAPPING.field(name).type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=_MAPPING)
+
+
+def _made(grid_id: str, cells: list[Image.Image], members: list[tuple[str, str]], grid: GridConfig) -> tuple[str, bytes, bytes]:
+    """A grid's id, its picture, and the JSON beside it: which record stands in which cell, and the picture's own hash."""
+    picture = compose(cells, grid)
+    description = {
+        "grid_id": grid_id,
+        "cells": [{"slot": n, "record_id": name, "sha256": sha} for n, (name, sha) in enumerate(members, 1)],
+        "picture_sha256": hashlib.sha256(picture).hexdigest(),
+    }
+    return grid_id, picture, orjson.dumps(description)
 
 
 class _InOrder:

@@ -41,7 +41,7 @@ class GridTars:
             self._tar = tarfile.open(self._path(), "x", format=tarfile.USTAR_FORMAT)
         self._grids += 1
         self._add(self._tar, f"{grid_id}.{self._extension}", picture)
-        begin = self._tar.offset - _padded(len(picture))
+        begin = self._tar.offset - padded(len(picture))
         self._add(self._tar, f"{grid_id}.json", description)
         return self._number, begin, len(picture)
 
@@ -78,7 +78,8 @@ class GridTars:
         self._objects.put_file(self._layout.grid_tar(self._shard, number), path)
 
 
-def _padded(length: int) -> int:
+def padded(length: int) -> int:
+    """Bytes that a member of so many takes in a tar, besides its header."""
     return -(-length // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
