@@ -11,21 +11,12 @@ from typing import Any
 import click
 
 from caption_assets import __version__
+from caption_assets.commands.helptexts import epilog
 from caption_assets.commands.workplace import FAILED, INTERRUPTED, USAGE, UsageError, workplace
 from caption_assets.config import EXPORT_FORMATS, ConfigError
 
-EXAMPLES = """
-\b
-Examples:
-  caption-assets init                        a config and a Dagster instance to begin with
-  caption-assets run                         caption everything that is missing or out of date
-  caption-assets run photos --shards A..B    these shards only
-  caption-assets status                      what is done, what failed
-  caption-assets retry photos --reason refusal
-"""
 
-
-@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=epilog(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", metavar="FILE", help="Default: $CAPTION_ASSETS_CONFIG, else ./caption_assets.yaml")
 @click.version_option(__version__)
 @click.pass_context
@@ -37,7 +28,7 @@ def cli(context: click.Context, config: str | None) -> None:
 shards_option = click.option("--shards", metavar="A..B|K,K", help="A range in plan order, inclusive, or a list of keys.")
 
 
-@cli.command()
+@cli.command(epilog=epilog("init"))
 @click.option("--postgres", is_flag=True, help="Keep Dagster's records in PostgreSQL, at $DAGSTER_POSTGRES_URL.")
 @click.option(
     "--logs-to", metavar="S3", help="Keep what steps print at s3://bucket/prefix. Default: {store}/_logs of a store in S3."
@@ -50,7 +41,18 @@ def init(config: str | None, postgres: bool, logs_to: str | None) -> int:
     return command(config, postgres, logs_to)
 
 
-@cli.command()
+@cli.command(epilog=epilog("doctor"))
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Of Dagster's web server.")
+@click.pass_obj
+def doctor(config: str | None, as_json: bool, port: int) -> int:
+    """Look for what would keep a run from working, and say what to do. Starts nothing, changes nothing."""
+    from caption_assets.commands.doctor import doctor as command
+
+    return command(config, as_json, port)
+
+
+@cli.command(epilog=epilog("plan"))
 @click.argument("dataset")
 @click.option("--accept-changed", metavar="FILE", help="Plan this changed source file anew, under a new key.")
 @click.pass_obj
@@ -62,7 +64,7 @@ def plan(config: str | None, dataset: str, accept_changed: str | None) -> int:
         return command(place, dataset, accept_changed)
 
 
-@cli.command()
+@cli.command(epilog=epilog("run"))
 @click.argument("datasets", nargs=-1)
 @shards_option
 @click.option("--dry-run", is_flag=True, help="Everything but asking the model: counts, tokens, bytes, hours.")
@@ -75,7 +77,7 @@ def run(config: str | None, datasets: tuple[str, ...], shards: str | None, dry_r
         return command(place, datasets, shards, dry_run)
 
 
-@cli.command()
+@cli.command(epilog=epilog("retry"))
 @click.argument("dataset")
 @click.option("--reason", "reasons", multiple=True, help="Ask again what failed for this reason; all retryable ones without it.")
 @shards_option
@@ -88,7 +90,7 @@ def retry(config: str | None, dataset: str, reasons: tuple[str, ...], shards: st
         return command(place, dataset, reasons, shards)
 
 
-@cli.command()
+@cli.command(epilog=epilog("status"))
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.option("--watch", is_flag=True, help="Again every few seconds, with rates and ETA.")
 @click.pass_obj
@@ -101,7 +103,7 @@ def status(config: str | None, as_json: bool, watch: bool) -> int:
         return watching(place) if watch else command(place, as_json)
 
 
-@cli.command()
+@cli.command(epilog=epilog("reconcile"))
 @click.argument("datasets", nargs=-1)
 @click.pass_obj
 def reconcile(config: str | None, datasets: tuple[str, ...]) -> int:
@@ -112,7 +114,7 @@ def reconcile(config: str | None, datasets: tuple[str, ...]) -> int:
         return command(place, datasets)
 
 
-@cli.command()
+@cli.command(epilog=epilog("clean"))
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.pass_obj
 def clean(config: str | None, dry_run: bool) -> int:
@@ -123,7 +125,7 @@ def clean(config: str | None, dry_run: bool) -> int:
         return command(place, dry_run)
 
 
-@cli.command()
+@cli.command(epilog=epilog("export"))
 @click.argument("dataset")
 @click.option("--format", "format_", type=click.Choice(EXPORT_FORMATS), help="What the next tool opens.")
 @click.option("--to", metavar="DIR", required=True, help="A local folder or s3://bucket/prefix.")
@@ -155,12 +157,12 @@ def export(
         return command(place, dataset, format_, to, selection, Options(csv_safe=csv_safe, pictures=pictures))
 
 
-@cli.group()
+@cli.group(epilog=epilog("engine"))
 def engine() -> None:
     """The vLLM servers of this machine."""
 
 
-@engine.command("status")
+@engine.command("status", epilog=epilog("engine status"))
 def engine_status() -> int:
     """Which run, and since when they are idle."""
     from caption_assets.commands.engine import status as command
@@ -168,7 +170,7 @@ def engine_status() -> int:
     return command()
 
 
-@engine.command("stop")
+@engine.command("stop", epilog=epilog("engine stop"))
 def engine_stop() -> int:
     """Stop them now; they also stop by themselves after engine.idle_stop_s."""
     from caption_assets.commands.engine import stop as command
@@ -190,9 +192,9 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo("interrupted; `caption-assets run` goes on where this stopped", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from caption_assets.sqlitelocks import lock_message
+        from caption_assets.commands.faults import told
 
-        if (said := lock_message(error)) is None:
+        if (said := told(error)) is None:
             raise
         click.echo(f"caption-assets: {said}", err=True)
         sys.exit(FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from caption_assets.core.owed.rounds import Stage
     from caption_assets.core.plan.plans import ShardEntries
     from caption_assets.core.tables import TableHandle
+
+log = logging.getLogger(__name__)
 
 RETRIES = 2
 RETRY_AFTER_S = 15.0
@@ -134,14 +137,20 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
     """An outage of the engine or of a store fails the step and is retried by Dagster; what was answered until then is stored."""
     from caption_assets.core.captioning import EngineDown, SourceDown
     from caption_assets.core.objectstore import ObjectError
+    from caption_assets.engines.base import WrongSettings
 
     try:
         yield
+    except WrongSettings as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
     except (EngineDown, SourceDown, ObjectError) as error:
         if context.retry_number >= RETRIES:
             raise
-        context.log.warning(f"{error}; asking again")
-        raise dg.RetryRequested(RETRIES, RETRY_AFTER_S * 2**context.retry_number) from error
+        after_s = RETRY_AFTER_S * 2**context.retry_number
+        said = f"{error}; trying again in {after_s:g} s ({context.retry_number + 1} of {RETRIES})"
+        context.log.warning(said)
+        log.warning("%s: %s", context.partition_key, said)
+        raise dg.RetryRequested(RETRIES, after_s) from error
 
 
 def reusable(objects: ObjectStore, uri: str, version: str) -> TableHandle | None:

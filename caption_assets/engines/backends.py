@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from caption_assets.config import EngineConfig
-from caption_assets.engines.base import EngineDown
+from caption_assets.engines.base import WrongSettings
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RunningEndpoints:
         name = self._config.api_key_env
         key = os.environ.get(name) if name else None
         if name and not key:
-            raise EngineDown(f"engine.api_key_env: the environment variable {name} is not set")
+            raise WrongSettings(f"engine.api_key_env: the environment variable {name} is not set")
         return [Place(url, key, name) for url in self._config.endpoints]
 
     def revive(self, index: int, stop: threading.Event) -> Place:

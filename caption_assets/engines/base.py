@@ -56,6 +56,10 @@ class EngineDown(Exception):
     """No endpoint answers, or none is left that tells the truth. Raised out of the step; Dagster retries it."""
 
 
+class WrongSettings(EngineDown):
+    """The config or the environment names a key, a model or an address that is not there: asking again changes nothing."""
+
+
 class Session(Protocol):
     """One shard's use of an engine, inside one asyncio event loop. `async with engine.session() as session:`."""
 

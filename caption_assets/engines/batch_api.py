@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 
 from caption_assets.config import EngineConfig
-from caption_assets.engines.base import ChatRequest, EngineDown
+from caption_assets.engines.base import ChatRequest, EngineDown, WrongSettings
 from caption_assets.engines.client import Came, Client, http_session
 from caption_assets.engines.payload import Dialect, error_message
 
@@ -48,7 +48,7 @@ class BatchApi:
         name = config.api_key_env
         self._key = os.environ.get(name) if name else None
         if name and not self._key:
-            raise EngineDown(f"engine.api_key_env: the environment variable {name} is not set")
+            raise WrongSettings(f"engine.api_key_env: the environment variable {name} is not set")
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def dialect(self, request: ChatRequest) -> Dialect:

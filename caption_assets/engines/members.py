@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 
-from caption_assets.engines.base import EngineDown, Revocation
+from caption_assets.engines.base import EngineDown, Revocation, WrongSettings
 from caption_assets.engines.endpoint import Endpoint, State
 from caption_assets.engines.seats import Leave
 
@@ -38,7 +38,7 @@ class Members:
     def check(self) -> None:
         """Raises EngineDown when the engine is given up."""
         if self.down:
-            raise EngineDown(str(self.down))  # a new one each time: one that many tasks raise grows a traceback of them all
+            raise type(self.down)(str(self.down))  # a new one each time: one that many tasks raise grows a traceback of them all
 
     async def seat(self, avoid: Collection[Endpoint]) -> tuple[Endpoint, Leave]:
         """A seat at the least loaded endpoint that takes one more, once there is one; at one to be avoided only where no other is
@@ -86,7 +86,7 @@ class Members:
         self.revoke(endpoint)
         self.wake()
         if all(e.state is State.OUT for e in self.endpoints):
-            self.give_up("no endpoint is left")
+            self._give_up_on_all()
 
     def revoke(self, endpoint: Endpoint) -> None:
         """Everything unproven of this endpoint has to be asked again; what it answered in an earlier session, too."""
@@ -99,6 +99,14 @@ class Members:
         """Revocations since the last call."""
         revoked, self._revoked = self._revoked, []
         return revoked
+
+    def _give_up_on_all(self) -> None:
+        """Nobody is left: where none has ever answered, the settings are wrong."""
+        whys = "; ".join(dict.fromkeys(e.why for e in self.endpoints if e.why))
+        if self.liars or any(e.ever_answered for e in self.endpoints):
+            self.give_up(EngineDown(f"no endpoint is left; {whys}"))
+        else:
+            self.give_up(WrongSettings(f"{whys}. Look at engine.endpoints, engine.model and engine.api_key_env"))
 
     def give_up(self, what: str | EngineDown) -> None:
         """From now on every ask raises EngineDown; requests under way are taken back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import caption_assets
-from caption_assets.engines.base import EngineDown
+from caption_assets.engines.base import WrongSettings
 
 DEMO_FOLDER = Path(caption_assets.__file__).parent / "demo" / "model"
 
@@ -18,5 +18,5 @@ def model_folder(model: str) -> Path | None:
     if path.is_dir():
         return path.absolute()
     if model.startswith(("/", "~", "./", "../")):
-        raise EngineDown(f"engine.model: there is no folder {path}")
+        raise WrongSettings(f"engine.model: there is no folder {path}; set it to one, to a hub name, or to demo")
     return None

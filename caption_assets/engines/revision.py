@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption_assets.engines.base import EngineDown
+from caption_assets.engines.base import EngineDown, WrongSettings
 from caption_assets.engines.modelfolder import model_folder
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def folder_revision(folder: Path) -> str:
         before = known.get(name)
         files[name] = before if before and before[0] == stamp else [stamp, _sha256(file)]
     if not files:
-        raise EngineDown(f"engine.model: the folder {folder} has no files")
+        raise WrongSettings(f"engine.model: the folder {folder} has no files")
     if files != known:
         _keep(cache_file, {**cache, str(folder): files})
     lines = "".join(f"{name}\0{digest}\n" for name, (_, digest) in files.items())
@@ -84,7 +84,7 @@ def _hub_commit(name: str, revision: str) -> str:
         from huggingface_hub import HfApi, constants
         from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
     except ImportError:
-        raise EngineDown(
+        raise WrongSettings(
             f"engine.model {name!r} is a hub name, which needs huggingface_hub: pip install 'caption-assets[hf]'"
         ) from None
     try:
@@ -93,7 +93,9 @@ def _hub_commit(name: str, revision: str) -> str:
             if sha:
                 return str(sha)
     except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
-        raise EngineDown(f"engine.model {name!r}, revision {revision!r}: the hub has none such: {_first_line(error)}") from None
+        raise WrongSettings(
+            f"engine.model {name!r}, revision {revision!r}: the hub has none such: {_first_line(error)}"
+        ) from None
     except Exception as error:
         why = _first_line(error)
     else:
@@ -101,7 +103,10 @@ def _hub_commit(name: str, revision: str) -> str:
     cached = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "refs" / revision
     if cached.is_file():
         return cached.read_text().strip()
-    raise EngineDown(f"engine.model {name!r}: the hub cannot be asked for its revision, and the local cache has none: {why}")
+    raise EngineDown(
+        f"engine.model {name!r}: there is no such folder, the hub cannot be asked for its revision, and the local cache has "
+        f"none: {why}"
+    )
 
 
 def _first_line(error: Exception) -> str:

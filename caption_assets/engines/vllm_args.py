@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from caption_assets.config import EngineConfig
-from caption_assets.engines.base import EngineDown
+from caption_assets.engines.base import WrongSettings
 from caption_assets.engines.modelfolder import model_folder
 from caption_assets.engines.revision import folder_revision
 from caption_assets.engines.serverstate import ServerSpec
@@ -45,7 +45,7 @@ def gpu_groups(config: EngineConfig) -> list[list[str]]:
     each = int(args.get("tensor-parallel-size", 1)) * int(args.get("pipeline-parallel-size", 1))
     count = max(1, len(names) // each) if config.replicas == "auto" else config.replicas
     if count * each > len(names):
-        raise EngineDown(f"engine: {count} servers of {each} GPUs want {count * each}, this machine shows {len(names)}")
+        raise WrongSettings(f"engine: {count} servers of {each} GPUs want {count * each}, this machine shows {len(names)}")
     return [names[n * each : (n + 1) * each] for n in range(count)]
 
 

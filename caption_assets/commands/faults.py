@@ -1,0 +1,66 @@
+"""Errors that are no bugs, as the one message that people read: what is wrong, and the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from caption_assets.sqlitelocks import lock_message
+
+OWN = "caption_assets."
+LINES = 20
+"""Of a message of ours: vLLM's has the end of its log."""
+
+_SQLITE = {
+    "database or disk is full": "make room there",
+    "disk I/O error": "make room there, or look at the disk",
+    "unable to open database file": "give this user the right to write there",
+    "attempt to write a readonly database": "give this user the right to write there",
+}
+_FULL = "make room there and run again: what was stored is kept (`caption-assets doctor` looks at all disks)"
+_DENIED = "give this user the right"
+_REMEDIES = {
+    errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: "it is mounted read-only",
+}  # fmt: skip
+
+
+def told(error: BaseException) -> str | None:
+    """What the user is told; None for an error that nobody foresaw, which deserves its traceback."""
+    if said := lock_message(error) or _of_records(error):
+        return said
+    from caption_assets.core.exports.selection import ExportError
+    from caption_assets.core.objectstore import ObjectError
+    from caption_assets.core.plan.plans import PlanError
+    from caption_assets.engines.base import EngineDown
+
+    if isinstance(error, (EngineDown, ObjectError, PlanError, ExportError)):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}: {_REMEDIES[error.errno]}"
+    return None
+
+
+def _of_records(error: BaseException) -> str | None:
+    """Of Dagster's records: SQLite files that cannot be written, or a PostgreSQL that does not answer."""
+    from sqlalchemy.exc import DBAPIError
+
+    if not isinstance(error, DBAPIError):
+        return None
+    said = next(iter(str(error.orig).strip().splitlines()), "")
+    home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
+    for words, remedy in _SQLITE.items():
+        if words in said:
+            return f"{home}: Dagster's records cannot be kept there: {said}: {remedy}, or set DAGSTER_HOME to another folder"
+    if type(error.orig).__module__.startswith("psycopg"):
+        return f"Dagster's records in PostgreSQL cannot be reached: {said}: look at $DAGSTER_POSTGRES_URL and the server"
+    return None
+
+
+def in_words(message: str) -> str:
+    """The text of an exception as Dagster keeps it (`module.Class: text`): without the class where it is ours."""
+    name, _, text = message.strip().partition(": ")
+    if name.startswith(OWN) and text:
+        return "\n".join(text.splitlines()[:LINES])
+    last = (message.strip().splitlines() or [message])[-1]
+    return f"{last}: {_FULL}" if "[Errno 28]" in last else last
