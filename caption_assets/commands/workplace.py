@@ -45,13 +45,20 @@ class Workplace:
         return [by_name[name] for name in names] if names else self.datasets
 
 
-@contextmanager
-def workplace(config: str | None, say_home: bool = True) -> Iterator[Workplace]:
-    """Opens everything; raises ConfigError where there is nothing to work on. Runs started here find the same config."""
+def read_config(config: str | None) -> tuple[Path, Config]:
+    """The config's file and what it says; raises ConfigError where there is nothing to work on."""
     file = config_path(config)
     loaded = load_config(file if config or file.exists() else None)
     if not loaded.datasets:
-        raise ConfigError(f"{file}: no datasets are configured; `caption-assets init` writes an example to begin with")
+        what = "has no datasets" if file.exists() else "no such config file"
+        raise ConfigError(f"{file}: {what}; `caption-assets init` writes an example to begin with")
+    return file, loaded
+
+
+@contextmanager
+def workplace(config: str | None, say_home: bool = True) -> Iterator[Workplace]:
+    """Opens everything; raises ConfigError where there is nothing to work on. Runs started here find the same config."""
+    file, loaded = read_config(config)
     os.environ[CONFIG_ENV] = str(file)
     home, named = dagster_home(file)
     if say_home and not named:
