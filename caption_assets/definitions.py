@@ -27,7 +27,7 @@ for category in (dg.PreviewWarning, dg.BetaWarning):
 def build(config: Config) -> dg.Definitions:
     """The definitions of a config; without datasets an empty code location that says so when it is loaded."""
     datasets = [Dataset(config, spec) for spec in config.datasets]
-    store = StoreResource(s3_settings=config.s3.model_dump_json())
+    store = StoreResource(s3_settings=config.s3.model_dump_json(), root=config.store)
     return dg.Definitions(
         assets=[asset for ds in datasets for asset in dataset_assets(ds)],
         asset_checks=[check for ds in datasets for check in standing_checks(ds)],

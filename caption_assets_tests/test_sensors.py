@@ -9,10 +9,11 @@ import dagster as dg
 import pytest
 
 from caption_assets.configfile import load_config
+from caption_assets.core.loop.leases import process_token
 from caption_assets.definitions import build
 from caption_assets.partitions import CONFIG_TAG, Dataset
+from caption_assets.presence import RUNNER_TAG
 from caption_assets.resources.store import StoreResource
-from caption_assets.runs import RUNNER_TAG, process_token
 from caption_assets.sensors import IF_DUE_TAG, dead_runs, new_data
 from caption_assets_tests.project import make_project, picture
 from caption_assets_tests.stubs.openai_server import StubServer
@@ -44,8 +45,8 @@ class Ticks:
         self.instance, self.sensor, self.cursor = instance, new_data(ds), None
 
     def tick(self):
-        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"store": STORE})
-        result = self.sensor.evaluate_tick(context)
+        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"store": STORE}) as context:
+            result = self.sensor.evaluate_tick(context)
         self.cursor = result.cursor
         for request in result.dynamic_partitions_requests or []:
             self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
@@ -123,11 +124,11 @@ def test_a_run_whose_process_is_gone_is_marked_failed_and_a_live_one_is_left_alo
     tokens = [process_token(gone.pid), process_token()]
     gone.kill()
     gone.wait()
-    dead, alive = (
-        instance.create_run_for_job(job, tags={RUNNER_TAG: token}, status=dg.DagsterRunStatus.STARTED) for token in tokens
-    )
-    context = dg.build_sensor_context(instance=instance, resources={"store": STORE})
-    assert dead.run_id in dead_runs([ds]).evaluate_tick(context).skip_message
+    dead, alive = (instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED) for _ in tokens)
+    for run, token in zip((dead, alive), tokens, strict=True):
+        instance.add_run_tags(run.run_id, {RUNNER_TAG: f"{run.run_id}@{token}"})
+    with dg.build_sensor_context(instance=instance, resources={"store": STORE}) as context:
+        assert dead.run_id in dead_runs([ds]).evaluate_tick(context).skip_message
     assert instance.get_run_by_id(dead.run_id).status == dg.DagsterRunStatus.FAILURE
     assert instance.get_run_by_id(alive.run_id).status == dg.DagsterRunStatus.STARTED
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from caption_assets.commands import terminal
-from caption_assets.commands.workers import Task, Workers
+from caption_assets.commands.workers import Ended, Task, Workers
 from caption_assets.commands.workplace import BUSY, DONE, FAILED, UsageError, Workplace, choose_shards
+from caption_assets.display import plain
 
 if TYPE_CHECKING:
     from caption_assets.core.captioning import Pending
     from caption_assets.partitions import Dataset
 
-Todo = list[tuple[str, tuple[str, ...]]]
+Todo = list[tuple[str, tuple[str, ...], "int | None"]]
+"""Shards with what each needs, and the storage id of its latest merge (0: none yet)."""
 
 
 @dataclass
@@ -79,23 +81,23 @@ def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
     """One run by itself; says what went wrong."""
     successes = []
 
-    def ended(task: Task, run_id: str | None, success: bool) -> None:
-        successes.append(success)
-        if not success:
-            terminal.failure(place.instance, run_id, task.title)
+    def ended(task: Task, end: Ended) -> None:
+        successes.append(end.success)
+        if not end.success:
+            terminal.failure(place.instance, end.run_id, task.title)
 
     workers.run([task], ended)
     return all(successes)
 
 
 def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
-    """Shards with what each needs."""
     from caption_assets.core.plan.plans import load_plan
     from caption_assets.shards import dataset_state
 
     chosen = choose_shards(load_plan(place.objects, ds.layout), shards)
     state = dataset_state(place.instance, ds, place.objects, chosen)
-    return [(shard, needs) for shard in chosen if (needs := state.needs(shard))]
+    merges = state.event_ids("merged")
+    return [(shard, needs, merges.get(shard, 0)) for shard in chosen if (needs := state.needs(shard))]
 
 
 def _run_shards(
@@ -107,18 +109,29 @@ def _run_shards(
     print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}", flush=True)
     started, numbers = time.monotonic(), itertools.count(1)
 
-    def ended(task: Task, run_id: str | None, success: bool) -> None:
-        number, end = next(numbers), terminal.how_it_ended(place.instance, run_id, success)
-        if end == "done":
-            left = (time.monotonic() - started) / number * (len(todo) - number)
-            terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left)
-            return
-        (outcome.busy if end == "busy" else outcome.failed).append(task.title)
-        terminal.failure(place.instance, run_id, task.title)
+    held: list[tuple[Task, str]] = []
 
-    tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}) for shard, needs in todo]
+    def ended(task: Task, end: Ended) -> None:
+        if end.held_by:
+            held.append((task, end.held_by))
+            return
+        number = next(numbers)
+        if end.success:
+            left = (time.monotonic() - started) / number * (len(todo) - number)
+            terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left, end.done_by)
+            return
+        outcome.failed.append(task.title)
+        terminal.failure(place.instance, end.run_id, task.title)
+
+    tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}, known) for shard, needs, known in todo]
     with terminal.shard_bars() as progress:
         workers.run(tasks, ended, progress)
+        # Somebody else was at work on these: by now they may be done, or their holder dead.
+        again, held = [task for task, _ in held], []
+        workers.run(again, ended, progress)
+    for task, who in held:
+        outcome.busy.append(task.title)
+        print(f"{task.title}: left to {plain(who)}, at work on it", flush=True)
     return _index(place, workers, ds, outcome)
 
 
@@ -135,7 +148,7 @@ def _index(place: Workplace, workers: Workers, ds: Dataset, outcome: Outcome) ->
 
 def _requests(place: Workplace, ds: Dataset, todo: Todo) -> str:
     """How many requests the work means, in words; shards without grids yet are counted once these are there."""
-    counts = [pending(place, ds, shard) for shard, needs in todo if "captions" in needs]
+    counts = [pending(place, ds, shard) for shard, needs, _ in todo if "captions" in needs]
     known = [count for count in counts if count is not None]
     said, unknown = f"{sum(count.requests for count in known):,} requests", len(counts) - len(known)
     if unknown and not known:
@@ -163,7 +176,7 @@ def _say_dry_run(place: Workplace, ds: Dataset, todo: Todo) -> None:
     from caption_assets.core.captioning import Pending
 
     rows, total = [], Pending()
-    for shard, needs in todo:
+    for shard, needs, _ in todo:
         count = pending(place, ds, shard) if "captions" in needs else Pending()
         total += count or Pending()
         rows.append((shard, needs[0], *(_figures(count) if count else ["?"] * 4)))
@@ -206,7 +219,7 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
     needs = ("concat_grids", "recaptions", "merged", "failed")  # there, grids that were cleaned are made and pictures read again
     with Workers() as workers:
-        _run_shards(place, workers, ds, [(shard, needs) for shard in chosen], outcome, tags)
+        _run_shards(place, workers, ds, [(shard, needs, None) for shard in chosen], outcome, tags)
     return outcome.exit_code
 
 

@@ -55,33 +55,23 @@ def shard_bars() -> Iterator[Callable[[Task, dict[str, Any]], None] | None]:
         yield show
 
 
-def shard_line(instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float) -> None:
-    """One line for a finished shard, from its materialization."""
+def shard_line(
+    instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float, done_by: str | None
+) -> None:
+    """One line for a finished shard, from its materialization. done_by: somebody else who finished it meanwhile."""
     records = instance.fetch_materializations(_merged(ds, shard), limit=1).records
     event = records[0].asset_materialization if records else None
     figures = {key: value.value for key, value in event.metadata.items()} if event else {}
     captioned, failed = figures.get("captioned"), figures.get("failed")
     eta = f", about {duration(left_s)} left" if number < of else ""
-    print(f"[{number}/{of}] {ds.name}/{shard}: {captioned} captioned, {failed} failed{eta}", flush=True)
+    by = f" by {plain(done_by)}" if done_by else ""
+    print(f"[{number}/{of}] {ds.name}/{shard}: {captioned} captioned, {failed} failed{by}{eta}", flush=True)
 
 
 def _merged(ds: Dataset, shard: str) -> dg.AssetRecordsFilter:
     import dagster
 
     return dagster.AssetRecordsFilter(asset_key=ds.key("merged"), asset_partitions=[shard])
-
-
-def how_it_ended(instance: dg.DagsterInstance, run_id: str | None, success: bool) -> str:
-    """done, failed, or busy: another run holds the shard."""
-    from caption_assets.assets.shard_run import HELD_BY
-
-    if success:
-        return "done"
-    for failed in step_failures(instance, run_id):
-        said = failed.user_failure_data
-        if said is not None and HELD_BY in (said.metadata or {}):
-            return "busy"
-    return "failed"
 
 
 def step_failures(instance: dg.DagsterInstance, run_id: str | None) -> list[StepFailureData]:

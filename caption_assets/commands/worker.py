@@ -12,13 +12,14 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import asdict
 from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Reads `{"dataset", "job", "assets", "shard", "tags"}` lines, writes `{"event": …}` lines."""
+    """Reads `{"dataset", "job", "assets", "shard", "tags", "known"}` lines, writes `{"event": …}` lines."""
     _end_with_parent()
     # Between runs an interrupt is nothing: the parent closes stdin. During a run Dagster makes an exception of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -27,29 +28,34 @@ def main() -> None:
     from dagster import DagsterInstance
 
     from caption_assets.configfile import load_config
+    from caption_assets.core.loop.leases import LeaseHeld
     from caption_assets.partitions import Dataset
     from caption_assets.progress import listening
-    from caption_assets.runs import Runner
+    from caption_assets.resources.store import StoreResource
+    from caption_assets.runs import Ending, Runner
     from caption_assets.sqlitelocks import lock_message, wait_for_locks
 
     wait_for_locks()
     config = load_config()
     datasets = {spec.name: Dataset(config, spec) for spec in config.datasets}
 
-    def show(stage: str, done: int, total: int | None, rate: float) -> None:
+    def show(stage: str, done: int, total: int | None, rate: float | None) -> None:
         _say(answers, event="progress", stage=stage, done=done, total=total, rate=rate)
 
     with DagsterInstance.get() as instance, listening(show):
-        runner = Runner(instance)
+        runner = Runner(instance, StoreResource(s3_settings=config.s3.model_dump_json(), root=config.store).objects)
         for line in sys.stdin:
-            task = json.loads(line)
+            task, held_by = json.loads(line), None
+            task["ds"] = datasets[task.pop("dataset")]
             try:
-                run_id, success = runner.run(datasets[task["dataset"]], task["job"], task["assets"], task["shard"], task["tags"])
+                ending = runner.run(**task)
+            except LeaseHeld as error:
+                ending, held_by = Ending(None, False), error.lease.who
             except Exception as error:
                 if (said := lock_message(error)) is None:
                     raise
                 sys.exit(said)
-            _say(answers, event="ended", run_id=run_id, success=success)
+            _say(answers, event="ended", held_by=held_by, **asdict(ending))
 
 
 def _say(answers: IO[str], **message: Any) -> None:

@@ -18,17 +18,32 @@ HEARD_WITHIN_S, HEARD_AT_LAST = 10.0, 12
 
 @dataclass(frozen=True)
 class Task:
-    """One Dagster run: these assets of a dataset, of one shard where they have shards, through one of its jobs."""
+    """One Dagster run: these assets of a dataset, of one shard where they have shards, through one of its jobs.
+
+    known: storage id of the shard's latest merge, so that no run is made for a shard that somebody else finishes meanwhile.
+    """
 
     dataset: str
     job: str
     assets: Sequence[str]
     shard: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    known: int | None = None
 
     @property
     def title(self) -> str:
         return f"{self.dataset}/{self.shard or self.assets[-1]}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a task ended. run_id: None when no run was made, or the worker was killed; held_by: who is at work on the shard;
+    done_by: who had finished it meanwhile."""
+
+    run_id: str | None = None
+    success: bool = False
+    held_by: str | None = None
+    done_by: str | None = None
 
 
 class Worker:
@@ -106,7 +121,12 @@ class Workers:
         for worker in self._workers:
             worker.process.wait()
 
-    def run(self, tasks: Sequence[Task], ended: Ended, progress: Callable[[Task, dict[str, Any]], None] | None = None) -> None:
+    def run(
+        self,
+        tasks: Sequence[Task],
+        ended: Callable[[Task, Ended], None],
+        progress: Callable[[Task, dict[str, Any]], None] | None = None,
+    ) -> None:
         """Runs all tasks, some at a time, and returns when the last has ended."""
         waiting = list(reversed(tasks))
         while waiting or any(worker.task for worker in self._workers):
@@ -118,11 +138,11 @@ class Workers:
                 if task and progress:
                     progress(task, message)
                 continue
-            if message["event"] == "gone":
+            if message.pop("event") == "gone":
                 self._workers.remove(worker)
             worker.task = None
             if task:
-                ended(task, message.get("run_id"), message.get("success", False))
+                ended(task, Ended(**message))
 
     def _idle(self) -> Worker | None:
         """A worker without a task; a further one while there may be more."""
@@ -131,7 +151,3 @@ class Workers:
             found = Worker(self._events)
             self._workers.append(found)
         return found
-
-
-Ended = Callable[[Task, "str | None", bool], None]
-"""Called with the task, its run's id (None when the worker was killed) and whether it succeeded."""

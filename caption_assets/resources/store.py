@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -15,9 +17,20 @@ _stores: dict[str, ObjectStore] = {}
 
 
 class StoreResource(dg.ConfigurableResource):
-    """Reads sources and writes artefacts, on disk or S3, with the `s3` settings of caption_assets.yaml."""
+    """Reads sources and writes artefacts, on disk or S3, with the `s3` settings of caption_assets.yaml.
+
+    `root` is its `store`: a run that uses this resource says there that it lives.
+    """
 
     s3_settings: str = "{}"
+    root: str = ""
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[StoreResource]:
+        from caption_assets.presence import presence
+
+        with presence(context, self.objects, self.root):
+            yield self
 
     @property
     def objects(self) -> ObjectStore:

@@ -85,6 +85,7 @@ def test_dead_leases_go(tmp_path):
     shard = make_shard(tmp_path, 2)
     lease = {"run_id": "x", "expires": time.time() - 10_000, "holder": "elsewhere:b:1:2", "ttl_s": 90}
     shard.objects.put(shard.layout.lease("gone"), json.dumps(lease).encode())
+    os.utime(shard.layout.lease("gone"), (time.time() - 100, time.time() - 100))
     assert cleaned(shard) == {shard.layout.lease("gone")}
 
 

@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from caption_assets.core.loop import leases
 from caption_assets.core.loop.leases import LeaseHeld, hold, is_dead, process_token, read_lease
 from caption_assets.core.objectstore import ObjectStore
 
@@ -43,7 +42,7 @@ def test_the_lease_says_who_holds_it_and_is_gone_afterwards(uri):
         assert lease.run_id == "run-1" and lease.holder == process_token()
         assert {"run_id", "expires"} <= set(json.loads(objects.read(uri)))
         assert not is_dead(objects, uri, lease)
-        with pytest.raises(LeaseHeld, match=r"run run-1 on .* is at work"), hold(objects, uri, "run-2"):
+        with pytest.raises(LeaseHeld, match=r" on .* \(run run-1, .* is at work"), hold(objects, uri, "run-2"):
             pass
     assert read_lease(objects, uri) is None
 
@@ -71,29 +70,34 @@ def test_a_killed_holder_is_dead_at_once(uri):
         process.wait()
 
 
-def test_a_reused_pid_or_another_boot_does_not_keep_a_lease_alive(uri):
+def test_a_reused_pid_does_not_keep_a_lease_alive(uri):
     objects, (host, boot, pid, start) = ObjectStore(), process_token().split(":")
-    for holder in (f"{host}:{boot}:{pid}:{int(start) + 1}", f"{host}:another-boot:{pid}:{start}"):
-        objects.put(uri, json.dumps({"run_id": "x", "expires": time.time() + 60, "holder": holder, "ttl_s": 90}).encode())
-        assert is_dead(objects, uri, read_lease(objects, uri))
-
-
-def test_on_another_host_a_lease_dies_when_it_does_not_change_for_its_time_to_live(uri):
-    objects = ObjectStore()
-    _foreign(uri, ttl_s=0.2, expires=time.time() - 100)  # its clock is behind: no sign of death
-    assert not is_dead(objects, uri, read_lease(objects, uri))
-    time.sleep(0.15)
-    _foreign(uri, ttl_s=0.2, expires=time.time() - 99)  # it was renewed
-    assert not is_dead(objects, uri, read_lease(objects, uri))
-    time.sleep(0.15)
-    assert not is_dead(objects, uri, read_lease(objects, uri))
-    time.sleep(0.1)
+    holder = f"{host}:{boot}:{pid}:{int(start) + 1}"
+    objects.put(uri, json.dumps({"run_id": "x", "expires": time.time() + 60, "holder": holder, "ttl_s": 90}).encode())
     assert is_dead(objects, uri, read_lease(objects, uri))
 
 
-def test_a_lease_that_ran_out_long_ago_is_dead_at_first_sight(uri):
-    _foreign(uri, expires=time.time() - leases.CLOCK_SLACK_S - 1)
-    assert is_dead(ObjectStore(), uri, read_lease(ObjectStore(), uri))
+def test_a_machine_of_the_same_name_is_not_this_one(uri):
+    objects, (host, _, pid, start) = ObjectStore(), process_token().split(":")
+    holder = f"{host}:another-boot:{pid}:{start}"
+    objects.put(uri, json.dumps({"run_id": "x", "expires": 0, "holder": holder, "ttl_s": 90}).encode())
+    assert not is_dead(objects, uri, read_lease(objects, uri))
+    hours_ago = time.time() - 7200
+    os.utime(uri, (hours_ago, hours_ago))
+    assert is_dead(objects, uri, read_lease(objects, uri))
+
+
+def test_a_lease_is_named_after_its_run_once_there_is_one(uri, monkeypatch):
+    monkeypatch.setenv("USER", "anna")
+    objects = ObjectStore()
+    with hold(objects, uri, "not-begun") as held:
+        held.name("run-1")
+        assert read_lease(objects, uri).run_id == "run-1"
+        with hold(objects, uri, "run-1") as inner:
+            assert inner is None
+        with pytest.raises(LeaseHeld, match=r"anna on .* \(run run-1, process"), hold(objects, uri, "run-2"):
+            pass
+    assert read_lease(objects, uri) is None
 
 
 def test_waiting_ends_when_the_holder_is_done_or_dead(uri):
@@ -104,7 +108,7 @@ def test_waiting_ends_when_the_holder_is_done_or_dead(uri):
 
 def test_waiting_has_an_end(uri):
     _foreign(uri)
-    with pytest.raises(LeaseHeld, match="far on elsewhere"), hold(ObjectStore(), uri, "run-2", wait_s=0.2):
+    with pytest.raises(LeaseHeld, match=r"somebody on elsewhere \(run far"), hold(ObjectStore(), uri, "run-2", wait_s=0.2):
         pass
 
 

@@ -1,14 +1,16 @@
 """A lease per shard in the store: one run works on a shard, another waits or says who does. Its renewal is the run's heartbeat.
 
 A lease saves money; correctness never depends on it, since chunks have unique names. A lease is dead when its process is gone
-(same host), or when its content has not changed for its time to live by this process's own clock (another host: hosts' clocks may
-be minutes apart, so what it says about time is believed only when long past).
+(same machine), or when it was not renewed for its time to live by the store's clock (another machine). Machines' own clocks are
+never compared: they may be minutes apart.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -19,37 +21,50 @@ from dataclasses import dataclass
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
 
 TTL_S = 90.0
-CLOCK_SLACK_S = 900.0
-"""How far hosts' clocks may be apart: a lease that ran out longer ago than this is dead at first sight."""
 READ_BACK_S = 0.25
 """Two that take a dead lease at once, or a free one in a store without conditional puts: the later write wins, both see it."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """What lies at a lease's address. holder: `host:boot:pid:start` of the process; expires: seconds since 1970, its clock."""
+    """What lies at a lease's address. holder: `host:boot:pid:start` of the process; expires: seconds since 1970 by its clock,
+    for people to read; user: who started it."""
 
     run_id: str
     expires: float
     holder: str
     ttl_s: float
     content: bytes
+    user: str = ""
 
     @property
     def host(self) -> str:
         return self.holder.partition(":")[0].partition("/")[0] or "an unknown host"
+
+    @property
+    def who(self) -> str:
+        """In words: the user, the host, the run and the process."""
+        pid = [*self.holder.split(":"), "?", "?", "?"][2]
+        return f"{self.user or 'somebody'} on {self.host} (run {self.run_id}, process {pid})"
 
 
 class LeaseHeld(Exception):
     """Another run holds the shard. `lease` says which."""
 
     def __init__(self, uri: str, lease: Lease) -> None:
-        pid = [*lease.holder.split(":"), "?", "?", "?"][2]
         super().__init__(
-            f"run {lease.run_id} on {lease.host} (process {pid}) is at work on this shard. "
+            f"{lease.who} is at work on this shard. "
             f"Wait for it or end it; if it died, the lease {uri} is given up {lease.ttl_s:g} s after its last renewal."
         )
         self.lease = lease
+
+
+def user_name() -> str:
+    """Who works here: $USER, else the account's name; "" for an account without one."""
+    try:
+        return os.environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def process_token(pid: int | None = None) -> str | None:
@@ -104,46 +119,60 @@ def read_lease(objects: ObjectStore, uri: str) -> Lease | None:
         return None
     try:
         said = json.loads(content)
-        return Lease(str(said["run_id"]), float(said["expires"]), str(said["holder"]), float(said["ttl_s"]), content)
+        holder, user = str(said["holder"]), str(said.get("user", ""))
+        return Lease(str(said["run_id"]), float(said["expires"]), holder, float(said["ttl_s"]), content, user)
     except (ValueError, KeyError, TypeError):
         return Lease("unknown", float("inf"), "", TTL_S, content)
 
 
-_watched: dict[str, tuple[bytes, float]] = {}
-
-
 def is_dead(objects: ObjectStore, uri: str, lease: Lease) -> bool:
-    """Whether the lease's holder is gone. A holder on another host is known to be gone only after it was watched: by calls of
-    this process over the time to live, or by a lease that ran out so long ago that no clock could be so wrong."""
-    host, _, rest = lease.holder.partition(":")
-    if host == _host():
-        boot, _, process = rest.partition(":")
-        pid = process.partition(":")[0]
-        return boot != _boot() or not pid.isdigit() or process_token(int(pid)) != lease.holder
-    if time.time() > lease.expires + CLOCK_SLACK_S:
-        return True
-    content, since = _watched.setdefault(uri, (lease.content, time.monotonic()))
-    if content != lease.content:
-        _watched[uri] = (lease.content, time.monotonic())
-        return False
-    return time.monotonic() - since > lease.ttl_s
+    """Whether the lease's holder is gone."""
+    here = runs_here(lease.holder)
+    return _unrenewed_for(objects, uri) > lease.ttl_s if here is None else not here
+
+
+def runs_here(token: str) -> bool | None:
+    """Whether the process of a token runs on this machine; None when it is another machine's, or of before the last boot:
+    machines of one name are told apart by that."""
+    host, boot, pid, _ = [*token.split(":"), "", "", ""][:4]
+    if host != _host() or boot != _boot() or not pid.isdigit():
+        return None
+    return process_token(int(pid)) == token
+
+
+def _unrenewed_for(objects: ObjectStore, uri: str) -> float:
+    """Seconds since the lease was written, by the store's clock at both ends; -inf when that cannot be learnt.
+
+    The store tells its time by an object that is written for it, under a name that no shard has.
+    """
+    clock = f"{uri.rpartition('/')[0]}/_clock-{secrets.token_hex(8)}"
+    try:
+        written = objects.head(uri).mtime
+        objects.put(clock, b"")
+        now = objects.head(clock).mtime
+        objects.delete(clock)
+        return now - written
+    except (ObjectError, OSError):
+        return float("-inf")
 
 
 class Held:
-    """A lease that this process holds; a thread renews it until `release`."""
+    """A lease that this process holds; a thread renews it until `release`. taken_from: the dead run that held it before."""
 
     def __init__(self, objects: ObjectStore, uri: str, run_id: str, ttl_s: float) -> None:
         self.uri = uri
+        self.taken_from: str | None = None
         self._objects, self._run_id, self._ttl_s = objects, run_id, ttl_s
-        self._stop = threading.Event()
+        self._stop, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
-    def content(self) -> bytes:
-        """A new content at every call: what others see when they watch whether it changes."""
+    def content(self, run_id: str | None = None) -> bytes:
+        """A new content at every call: of two that write at once, each sees whose write was the later one."""
         said = {
-            "run_id": self._run_id,
+            "run_id": run_id or self._run_id,
             "expires": time.time() + self._ttl_s,
             "holder": process_token(),
+            "user": user_name(),
             "ttl_s": self._ttl_s,
             "beat": time.monotonic_ns(),
         }
@@ -161,6 +190,7 @@ class Held:
         elif lease.run_id != self._run_id and not is_dead(self._objects, self.uri, lease):
             return lease
         else:
+            self.taken_from = lease.run_id if lease.run_id != self._run_id else None
             self._objects.put(self.uri, content)
         time.sleep(READ_BACK_S)
         lease = read_lease(self._objects, self.uri)
@@ -169,13 +199,20 @@ class Held:
     def start(self) -> None:
         self._thread.start()
 
+    def name(self, run_id: str) -> None:
+        """The run that the lease was taken for, once it has an id."""
+        with self._lock:
+            self._objects.put(self.uri, self.content(run_id))
+            self._run_id = run_id
+
     def _renew(self) -> None:
         while not self._stop.wait(self._ttl_s / 3):
             try:
-                lease = read_lease(self._objects, self.uri)
-                if lease is not None and lease.run_id != self._run_id:
-                    return  # it was taken for dead: both work on, and the output is still right
-                self._objects.put(self.uri, self.content())
+                with self._lock:
+                    lease = read_lease(self._objects, self.uri)
+                    if lease is not None and lease.run_id != self._run_id:
+                        return  # it was taken for dead: both work on, and the output is still right
+                    self._objects.put(self.uri, self.content())
             except (ObjectError, OSError):
                 continue  # the store may be back at the next beat; if not, the work itself will say so
 
@@ -192,14 +229,15 @@ class Held:
 
 
 @contextmanager
-def hold(objects: ObjectStore, uri: str, run_id: str, *, wait_s: float = 0.0, ttl_s: float = TTL_S) -> Iterator[None]:
-    """Holds the lease while the block runs. One of the same run is no obstacle: inside of it nothing is taken or released.
+def hold(objects: ObjectStore, uri: str, run_id: str, *, wait_s: float = 0.0, ttl_s: float = TTL_S) -> Iterator[Held | None]:
+    """Holds the lease while the block runs. One of the same run is no obstacle: inside of it nothing is taken or released, and
+    None is given.
 
     Raises LeaseHeld when another run still holds it after `wait_s` seconds.
     """
     lease = read_lease(objects, uri)
     if lease is not None and lease.run_id == run_id and lease.holder == process_token():
-        yield
+        yield None
         return
     held, until = Held(objects, uri, run_id, ttl_s), time.monotonic() + wait_s
     while (lease := held.take()) is not None:
@@ -208,6 +246,6 @@ def hold(objects: ObjectStore, uri: str, run_id: str, *, wait_s: float = 0.0, tt
         time.sleep(min(2.0, ttl_s / 10, max(0.01, until - time.monotonic())))
     held.start()
     try:
-        yield
+        yield held
     finally:
         held.release()
