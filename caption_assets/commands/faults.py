@@ -31,9 +31,10 @@ def told(error: BaseException) -> str | None:
     from caption_assets.core.exports.selection import ExportError
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.plan.plans import PlanError
+    from caption_assets.core.storage.objects import MachineFault
     from caption_assets.engines.base import EngineDown
 
-    if isinstance(error, (EngineDown, ObjectError, PlanError, ExportError)):
+    if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError)):
         return str(error)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         where = f"{error.filename}: " if error.filename else ""

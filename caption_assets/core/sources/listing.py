@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -91,7 +92,16 @@ def list_source(objects: ObjectStore, source: str) -> Iterator[ObjectInfo]:
                 found = True
                 yield info
     if not found:
-        raise PlanError(f"{source}: there is no such file, or the folder is empty")
+        raise PlanError(f"{source}: {_why_nothing(source)}")
+
+
+def _why_nothing(source: str) -> str:
+    """What a source that holds nothing is, if that can be told."""
+    if "://" in source:
+        return "there is nothing: look at source in the config"
+    if _WILDCARD.search(source):
+        return "no file matches: look at source in the config"
+    return "the folder is empty" if os.path.isdir(source) else "there is no such file or folder: look at source in the config"
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

@@ -20,11 +20,19 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from caption_assets.core.storage.objects import STREAM_BLOCK, ByteStream, NotAFile, ObjectError, ObjectInfo, ObjectMissing
+from caption_assets.core.storage.objects import (
+    STREAM_BLOCK,
+    ByteStream,
+    MachineFault,
+    NotAFile,
+    ObjectError,
+    ObjectInfo,
+    ObjectMissing,
+)
 
 READ_THREADS = 4
 TEMPORARY = ".caption-assets-"
-# What says something about this machine and nothing about the object: the run must stop, so these stay themselves.
+# What says something about this machine and nothing about the object: the run must stop.
 _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -241,7 +249,7 @@ class _temporary:
 
 
 class _local_errors:
-    """Turns OSError into ObjectError that names the path. A full disk stays itself: it must stop the run."""
+    """Turns OSError into ObjectError that names the path, and a full disk into MachineFault: it must stop the run."""
 
     def __init__(self, uri: str, verb: str = "read") -> None:
         self.uri, self.verb = uri, verb
@@ -258,7 +266,9 @@ class _local_errors:
             raise ObjectMissing(f"{self.uri!r}: is no file name") from error
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise ObjectMissing(f"{self.uri[:200]}…: is too long for a file name") from error
-        if isinstance(error, OSError) and error.errno not in _MACHINE:
+        if isinstance(error, OSError) and error.errno in _MACHINE:
+            raise MachineFault(error.errno, error.strerror or "fails", self.uri) from error
+        if isinstance(error, OSError):
             raise ObjectError(f"{self.uri}: cannot be {self.verb}: {error.strerror or error}") from error
 
 

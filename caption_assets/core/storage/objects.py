@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -62,6 +63,23 @@ class ByteStream(io.RawIOBase):
         while piece := self.read(STREAM_BLOCK):
             pieces.append(piece)
         return b"".join(pieces)
+
+
+class MachineFault(OSError):
+    """This machine's fault, not the object's: its disk is full, or it may not be written to. It stops the run."""
+
+    def __str__(self) -> str:
+        remedy = _REMEDIES.get(self.errno or 0, "")
+        return f"{self.filename}: {self.strerror}{remedy and f': {remedy}'}"
+
+
+_FULL = "make room there, or set store to another disk, and run again: what was stored is kept"
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: "set store to where this user may write",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
 
 
 class Objects(Protocol):

@@ -34,7 +34,9 @@ _BROKEN = {"InternalError", "RequestTimeout", "ConditionalRequestConflict", "Ope
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
 _REGION = {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _NO_OBJECT = {"NoSuchKey", "NoSuchBucket", "KeyTooLongError", "NoSuchVersion"}
+NO_CREDENTIALS = "no credentials were found"
 _HINTS = {
+    NO_CREDENTIALS: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, s3.profile or, for a public bucket, s3.anonymous: true",
     "SignatureDoesNotMatch": "the secret key is wrong",
     "InvalidAccessKeyId": "the access key is not known there",
     "RequestTimeTooSkewed": "this machine's clock is wrong",
@@ -79,7 +81,7 @@ def fault_of(error: Exception) -> S3Fault | None:
     if isinstance(error, ClientError):
         return _client_fault(error.response)
     if isinstance(error, NoCredentialsError):
-        return S3Fault("refused", 0, "no credentials")
+        return S3Fault("refused", 0, NO_CREDENTIALS)
     if isinstance(error, ParamValidationError):
         return S3Fault("missing", 0, "not a key that S3 can have")
     if isinstance(error, (BotoConnectionError, HTTPClientError, IncompleteReadError, ResponseStreamingError, Urllib3Error)):
