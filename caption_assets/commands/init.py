@@ -46,8 +46,9 @@ def init(config: str | None, postgres: bool, logs_to: str | None) -> int:
         f"{'prepared' if fresh else 'found'} the Dagster instance in {home}"
         + ("" if named else f"; for `dagster dev`: export DAGSTER_HOME={home}")
     )
-    if not fresh and (postgres or logs_to) and any(part not in (home / "dagster.yaml").read_text() for part in parts):
-        print(f"{home}/dagster.yaml exists and stays as it is; what was asked for would be, there:\n{''.join(parts)}")
+    text = (home / "dagster.yaml").read_text()
+    if missing := "".join(part for part in parts if part not in text):
+        print(f"{home}/dagster.yaml exists and stays as it is; this would belong there now:\n{missing}")
     if (loaded.datasets and Path(loaded.store).exists()) or loaded.store.startswith("s3://"):
         with workplace(config, say_home=False) as place:
             return reconcile(place, [])
