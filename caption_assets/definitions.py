@@ -10,6 +10,7 @@ from caption_assets.assets import dataset_assets
 from caption_assets.checks import standing_checks
 from caption_assets.config import Config
 from caption_assets.configfile import load_config
+from caption_assets.instance import throwaway_warning
 from caption_assets.io_managers.duckdb import DuckDBIOManager
 from caption_assets.io_managers.parquet import ParquetIOManager
 from caption_assets.jobs import dataset_jobs
@@ -50,4 +51,6 @@ if not config.datasets:
     dg.get_dagster_logger("caption_assets").warning(
         "no datasets: `caption-assets init` writes a caption_assets.yaml to begin with"
     )
+elif warning := throwaway_warning():
+    dg.get_dagster_logger("caption_assets").warning(warning)
 defs = build(config)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption_assets.config import Config, ConfigError
+from caption_assets.configfile import config_path
+from caption_assets.postgresql import alone, database_url, without_password
 from caption_assets.sqlitelocks import wait_for_locks
 
 if TYPE_CHECKING:
@@ -83,20 +86,33 @@ def dagster_home(config_file: Path) -> tuple[Path, bool]:
     return home, True
 
 
+def throwaway_warning() -> str | None:
+    """What to say where plain Dagster would use an instance that ends with the process; None where there is one, or where this
+    process only serves code to others."""
+    if os.environ.get("DAGSTER_HOME") or {"api", "code-server"}.intersection(sys.argv[1:3]):
+        return None
+    home = config_path().parent / ".dagster_home"
+    return f"DAGSTER_HOME is not set, so Dagster knows no shards and forgets its runs: export DAGSTER_HOME={home}"
+
+
 def prepare(home: Path, *parts: str) -> bool:
     """Makes the folder, dagster.yaml (with these further parts) and the databases, under a lock: first use by several processes
-    at once would break them. True when it was new. An existing dagster.yaml stays as it is."""
+    at once would break them. True when it was new. An existing dagster.yaml stays as it is. `.prepared` says which database is."""
     wait_for_locks()
     home.mkdir(parents=True, exist_ok=True)
-    with _locked(home):
+    with ExitStack() as locks:
+        locks.enter_context(_locked(home))
         file, fresh = home / "dagster.yaml", False
         if not file.exists():
             temporary = home / ".dagster.yaml.new"
             temporary.write_text("".join((DAGSTER_YAML, *parts)))
             os.replace(temporary, file)
             fresh = True
-        marker = home / ".prepared"
-        if not marker.exists():
+        marker, url = home / ".prepared", database_url(home)
+        if url:
+            locks.enter_context(alone(url))
+        database = without_password(url) if url else ""
+        if not marker.exists() or marker.read_text() != database:
             from dagster import DagsterInstance
 
             with DagsterInstance.from_config(str(home)) as instance:
@@ -104,7 +120,7 @@ def prepare(home: Path, *parts: str) -> bool:
                 instance.get_dynamic_partitions("none")
                 instance.event_log_storage.get_concurrency_keys()
                 instance.all_instigator_state()
-            marker.touch()
+            marker.write_text(database)
         return fresh
 
 

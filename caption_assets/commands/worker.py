@@ -24,16 +24,18 @@ def main() -> None:
     # Between runs an interrupt is nothing: the parent closes stdin. During a run Dagster makes an exception of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = _private_stdout()
-    _show_engine_starts()
+    _show_waiting()
     from dagster import DagsterInstance
 
+    from caption_assets.commands.faults import told
     from caption_assets.configfile import load_config
     from caption_assets.core.loop.leases import LeaseHeld
+    from caption_assets.display import plain
     from caption_assets.partitions import Dataset
     from caption_assets.progress import listening
     from caption_assets.resources.store import StoreResource
     from caption_assets.runs import Ending, Runner
-    from caption_assets.sqlitelocks import lock_message, wait_for_locks
+    from caption_assets.sqlitelocks import wait_for_locks
 
     wait_for_locks()
     config = load_config()
@@ -52,9 +54,9 @@ def main() -> None:
             except LeaseHeld as error:
                 ending, held_by = Ending(None, False), error.lease.who
             except Exception as error:
-                if (said := lock_message(error)) is None:
+                if (said := told(error)) is None:
                     raise
-                sys.exit(said)
+                sys.exit(plain(said))
             _say(answers, event="ended", held_by=held_by, **asdict(ending))
 
 
@@ -63,13 +65,15 @@ def _say(answers: IO[str], **message: Any) -> None:
     answers.flush()
 
 
-def _show_engine_starts() -> None:
-    """Starting a model takes minutes: its progress lines go to the user's terminal."""
-    logger, handler = logging.getLogger("caption_assets.engines"), logging.StreamHandler()
+def _show_waiting() -> None:
+    """Starting a model takes minutes, as does waiting for one that is away: what is said about it goes to the user's terminal."""
+    handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    for part in ("engines", "assets"):
+        logger = logging.getLogger(f"caption_assets.{part}")
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
 
 
 def _private_stdout() -> IO[str]:
