@@ -65,11 +65,23 @@ class ShardRun:
         from caption_assets.core.loop.leases import LeaseHeld, hold
 
         try:
-            with hold(self.objects, self.ds.layout.lease(self.key), self.run_id):
+            with hold(self.objects, self.ds.layout.lease(self.key), self.run_id, wait_s=self._patience()):
                 yield
         except LeaseHeld as held:
             metadata = {HELD_BY: held.lease.run_id}
             raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", metadata=metadata, allow_retries=False) from None
+
+    def _patience(self) -> float:
+        """Seconds to wait for a lease in the way: none for a run at work; that of a run which has ended will run out. A cluster's
+        run launcher sees within seconds that a run's process died, and retries it perhaps on another host."""
+        from caption_assets.core.loop.leases import read_lease
+
+        lease = read_lease(self.objects, self.ds.layout.lease(self.key))
+        holder = self.context.instance.get_run_by_id(lease.run_id) if lease and lease.run_id != self.run_id else None
+        if lease is None or holder is None or not holder.is_finished:
+            return 0.0
+        self.context.log.info(f"{lease.who} had this shard and has ended: its lease runs out within {lease.ttl_s:g} s")
+        return 1.2 * lease.ttl_s
 
     def left_to_another(self) -> bool:
         """Whether nobody asked for this run (automation did) and another one has the shard, which prepares it, too."""
