@@ -17,9 +17,11 @@ from PIL import Image
 from caption_assets.config import ImagesConfig
 from caption_assets.core.images import decode, prepare_single
 from caption_assets.core.pictures.pixels import fitted, scaled
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.benchmarks.timing import cpu_medians
 from caption_assets_tests.pictures import photo, save
 
+QUICK = ()
 LIMITS = ImagesConfig()
 
 
@@ -68,6 +70,9 @@ def main(rounds: int = 5) -> None:
         for name, time in times.items():
             ratio = f"{time / times['Pillow']:11.2f}" if "Pillow" in times else ""
             print(f"{case + ': ' + name:60}"[:60].rstrip().ljust(58), f"{time / 5:8.2f}{ratio}")
+        each = {name: time / 5 for name, time in times.items()}
+        floor = {"floor": each["simplejpeg"], "floor_way": "simplejpeg"} if "simplejpeg" in each else {}
+        report(Figure(case, "CPU ms", each["ours"], each.get("Pillow"), "Pillow", **floor))
 
 
 if __name__ == "__main__":

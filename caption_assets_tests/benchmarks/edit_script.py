@@ -22,8 +22,10 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.engines import open_engine
 from caption_assets_tests.benchmarks import collection, shard_run
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.stubs.openai_server import StubServer
 
+QUICK = ()
 PICTURES = 10
 CAPTION = {"name": "caption", "text": "Describe the picture in one sentence."}
 TAGS = {"name": "tags", "text": "Give five tags."}
@@ -127,12 +129,14 @@ def edits(work: Edited) -> Iterator[tuple[str, int, int]]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, StubServer() as stub:
-        wrong = 0
+        wrong = asked = needed = 0
         print(f"{'change':45}{'requests':>9}{'least':>7}")
         for change, took, least in edits(Edited(Path(folder), stub)):
             print(f"{change:45}{took:9}{least:7}")
-            wrong += took != least
+            wrong, asked, needed = wrong + (took != least), asked + took, needed + least
         print(f"canaries, apart: {stub.counts(canary=True).total()}")
+        report(Figure("requests for twelve edits", "", asked, floor=needed, floor_way="the least possible", of_floor=1))
+        report(Figure("edits that cost more or less than they had to", "", wrong, at_most=0))
     sys.exit(f"{wrong} changes cost more or less than they had to" if wrong else 0)
 
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from caption_assets.engines.endpoint import Pace
 from caption_assets_tests.benchmarks import collection
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.engines.asking import Shard, fleet
 
+QUICK = (1200,)
 IN_FLIGHT = 32
 LATENCY = ("--latency", "0.1", "0.4")
 TROUBLES = ("hang", "throttle", "flap", "empty", "swap")
@@ -52,6 +54,11 @@ def one_round(name: str, count: int, lie_after: int, grid: bool, alone: float | 
         f"  {name:34} {rate:6.1f}/s {rate / (alone or rate):5.2f}   lost {lost}  wrong {len(shard.wrong) - lost}  "
         f"asked twice {shard.asked - count}  canaries {figures['canary_requests']}  quarantined: {', '.join(liars) or '-'}"
     )
+    if alone is not None:
+        title, way = f"fleet of six, {name}", "the sound one alone"
+        report(Figure(title, "replies/s", rate, floor=alone, floor_way=way, at_least=0.9 * alone))
+        report(Figure(f"{title}: lost or wrong", "", len(shard.wrong), at_most=0))
+        report(Figure(f"{title}: liars at large", "", len({"empty", "swap"} - set(liars)), at_most=0))
     return rate
 
 

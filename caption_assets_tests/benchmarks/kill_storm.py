@@ -24,17 +24,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from caption_assets_tests.benchmarks import collection
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.stubs.answers import shade_in
 
+QUICK = ("--pictures", 2000, "--shards", 10, "--kills", 8, "--every", 6)
 CONCURRENCY, WINDOW = 64, 100
-LOG_BYTES = 330
-"""Of one line of the server's log, about."""
 
 
 @dataclass
 class Storm:
     """One storm over one collection. latency: seconds a reply takes, least and most; a kill comes after about `every` seconds,
-    or sooner, after so many requests that all kills find something to kill."""
+    or sooner, at a random request of those that are left, so that all kills find something to kill."""
 
     root: Path
     pictures: int
@@ -49,6 +49,7 @@ class Storm:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.port = _free_port()
+        self.log, self._read, self._asked = self.root / "asked.jsonl", 0, 0
         grid = {"rows": 1, "cols": 1} if self.single else {"cell_size": 32, "gap": 2, "label_font_size": 8}
         self.settings = collection.config(self.root, f"http://127.0.0.1:{self.port}/v1", grid=grid)
         (self.root / "settings.json").write_text(self.settings.model_dump_json())
@@ -59,7 +60,7 @@ class Storm:
 
     def _server(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "caption_assets_tests.stubs.openai_server", "--port", str(self.port)]
-        command += ["--latency", *map(str, self.latency), "--log", str(self.root / "asked.jsonl")]
+        command += ["--latency", *map(str, self.latency), "--log", str(self.log)]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def _run(self) -> subprocess.Popen[str]:
@@ -94,11 +95,21 @@ class Storm:
                 process.wait()
 
     def _moment(self) -> Callable[[], bool]:
-        """When to kill next: after a random time, or a random number of further requests if these come first."""
-        at = time.monotonic() + self.random.uniform(0.1, 2 * self.every)
-        log = self.root / "asked.jsonl"
-        size = (log.stat().st_size if log.exists() else 0) + self.random.uniform(0, 1.6) * self.least / self.kills * LOG_BYTES
-        return lambda: time.monotonic() > at or (log.exists() and log.stat().st_size > size)
+        """When to kill next: after a random time, or at a request if that comes first: the first one of as many as there are
+        kills left, drawn evenly from the requests that are left."""
+        at, kills = time.monotonic() + self.random.uniform(0.1, 2 * self.every), self.kills - sum(self.killed.values())
+        asked = self._so_far()
+        request = asked + (self.least - asked) * (1 - self.random.random() ** (1 / max(1, kills)))
+        return lambda: time.monotonic() > at or self._so_far() > request
+
+    def _so_far(self) -> int:
+        """Requests in the server's log."""
+        if self.log.exists():
+            with open(self.log, "rb") as file:
+                file.seek(self._read)
+                new = file.read()
+            self._read, self._asked = self._read + len(new), self._asked + new.count(b"\n")
+        return self._asked
 
     def _kill(self, processes: dict[str, list[int]]) -> None:
         """One of them. The step of a killed run works on without it, as it may in real life."""
@@ -133,7 +144,7 @@ class Storm:
                 wrong += not _about(row["caption"], number)
         for path in (self.root / "store" / "photos" / "failed").glob("*.parquet"):
             failed += pq.read_metadata(path).num_rows
-        asked = [json.loads(line) for line in (self.root / "asked.jsonl").read_text().splitlines() if line.endswith("}")]
+        asked = [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
         real = [entry for entry in asked if not entry["canary"]]
         return {
             "kills": sum(self.killed.values()),
@@ -201,6 +212,10 @@ def main() -> None:
             for name, value in figures.items():
                 print(f"  {name:16}{value:8,}")
             bad += problems(figures)
+            form = f"kill storm {'1x1' if single else '2x2'}, {figures['kills']} kills"
+            harm = sum(figures[name] for name in ("lost", "twice", "torn", "wrong captions", "failed"))
+            report(Figure(f"{form}: lost, twice, torn, wrong or failed", "", harm, at_most=0))
+            report(Figure(f"{form}: paid again", "requests", figures["paid again"], at_most=figures["allowed"]))
     sys.exit(f"not as promised: {', '.join(bad)}" if bad else 0)
 
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import random
 import re
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,10 @@ from caption_assets.config import FiltersConfig
 from caption_assets.core.filters.sentences import word_set
 from caption_assets.core.parsing import parse_reply
 from caption_assets.core.quality import judge
+from caption_assets_tests.benchmarks.reporting import Figure, report
+from caption_assets_tests.benchmarks.timing import Median
 
+QUICK = ("--replies", 2000)
 SLOTS = (1, 2, 3, 4)
 PROMPT = "Describe the picture in one or two plain sentences. Name the main subject and its colour. Do not guess names."
 POOLS = {
@@ -64,7 +66,7 @@ SHAPES: dict[str, Callable[[str, random.Random], str]] = {
 }
 
 
-def cpu_us(work: Callable[[str], Any], texts: list[str]) -> float:
+def cpu_us(work: Callable[[str], Any], texts: list[str]) -> Median:
     """Microseconds of CPU a reply, the median of five rounds."""
     times = []
     for _ in range(5):
@@ -72,7 +74,7 @@ def cpu_us(work: Callable[[str], Any], texts: list[str]) -> float:
         for text in texts:
             work(text)
         times.append(time.process_time() - start)
-    return statistics.median(times) / len(texts) * 1e6
+    return Median(times) / (len(texts) / 1e6)
 
 
 def main() -> None:
@@ -94,6 +96,8 @@ def main() -> None:
         judged = cpu_us(lambda text, finish=finish: judge(parse_reply(text, finish, None, SLOTS, True), filters, prompts), texts)
         figures = (floor, repaired, parsed, 1e6 / parsed, parsed / floor, parsed / repaired, judged, len(SLOTS) * 1e6 / judged)
         print(f"{name:20}", *(f"{figure:11.0f}" if figure > 1000 else f"{figure:11.2f}" for figure in figures))
+        beside = (repaired, "json-repair", floor, "json.loads of bare JSON")
+        report(Figure(f"reply of four captions, {name}", "CPU us", parsed, *beside))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from caption_assets_tests.benchmarks.reporting import Figure, report
+from caption_assets_tests.benchmarks.timing import Median
 from caption_assets_tests.servers import S3Server, running_s3_server, set_test_keys
 
+QUICK = (3,)
 GETS, SIZE, THREADS = 1000, 100_000, 16
 
 
@@ -81,12 +84,16 @@ def main(rounds: int) -> None:
             for _ in range(rounds):
                 for name, run in ways.items():
                     found[name].append(measure(run))
-    cpu = {name: statistics.median(c for c, _ in runs) / GETS * 1000 for name, runs in found.items()}
+    cpu = {name: Median(c for c, _ in runs) / (GETS / 1000) for name, runs in found.items()}
     obvious, floor = cpu["boto3, 16 threads (obvious)"], cpu["boto3, one streamed get (floor)"]
     print(f"{'':34}{'CPU ms/100 KB':>14}{'of obvious':>12}{'of floor':>10}{'gets/s':>9}")
     for name, runs in found.items():
         rate = GETS / statistics.median(w for _, w in runs)
         print(f"{name:34}{cpu[name]:14.3f}{cpu[name] / obvious:12.2f}{cpu[name] / floor:10.1f}{rate:9.0f}")
+    plain, way = {"obvious": obvious, "obvious_way": "boto3, 16 threads"}, "boto3, one streamed get"
+    report(Figure("S3 get of 100 KB", "CPU ms", cpu["ours: read_many, 16"], **plain))
+    report(Figure("S3 range of 100 KB", "CPU ms", cpu["ours: read_many of ranges, 16"], **plain))
+    report(Figure("100 KB of a streamed S3 object", "CPU ms", cpu["ours: open, streamed"], **plain, floor=floor, floor_way=way))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ from caption_assets.core.prompts import prompt_sha256
 from caption_assets.core.replies.chunks import ChunkWriter, ReplyRow
 from caption_assets.core.tables import RecordStream, arrow_schema, batches_of, write_parquet
 from caption_assets_tests.benchmarks import collection
+from caption_assets_tests.benchmarks.reporting import Figure, report
 
+QUICK = (20_000, 200_000)
 SHARD = "shard"
 
 
@@ -84,6 +86,8 @@ def measure(root: Path, records: int) -> None:
         f"{records:10,}{time.monotonic() - started:9.1f} s{time.process_time() - used:9.1f} s"
         f"{before:9.0f} MB{peak:9.0f} MB{(peak - before) * 1e6 / records:9.0f} B a record"
     )
+    report(Figure(f"what {records:,} records owe: memory", "MB", peak - before, note="over the process without it"))
+    report(Figure(f"what {records:,} records owe: time", "CPU s", time.process_time() - used))
 
 
 def main(*records: int) -> None:

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
-def cpu_medians(ways: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+class Median(float):
+    """The median of several runs, which are kept; divided by a number, so are they."""
+
+    runs: tuple[float, ...]
+
+    def __new__(cls, runs: Iterable[float]) -> Median:
+        kept = tuple(runs)
+        median = super().__new__(cls, statistics.median(kept))
+        median.runs = kept
+        return median
+
+    def __truediv__(self, by: float) -> Median:
+        return Median(run / by for run in self.runs)
+
+
+def cpu_medians(ways: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Median]:
     """Milliseconds of CPU time (all threads of this process) per call of each way; one warm-up call each is not counted."""
     for way in ways.values():
         way()
@@ -18,4 +33,4 @@ def cpu_medians(ways: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
             begun = time.process_time()
             way()
             taken[name].append((time.process_time() - begun) * 1000)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: Median(times) for name, times in taken.items()}

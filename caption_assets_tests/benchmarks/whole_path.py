@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -24,8 +23,13 @@ from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import write_parquet
 from caption_assets.engines import open_engine
 from caption_assets_tests.benchmarks import collection, shard_run
+from caption_assets_tests.benchmarks.reporting import Figure, report
+from caption_assets_tests.benchmarks.timing import Median
 
+QUICK = (500, 5)
 SHARD, SIDES = "shard", (832, 624)
+
+PEERS = {"CaptionFlow 0.5.7": 20}
 
 
 def main(count: int = 1000, rounds: int = 5) -> None:
@@ -58,8 +62,13 @@ def main(count: int = 1000, rounds: int = 5) -> None:
         engine.close()
     print(f"{count} pictures of {sum(map(len, pictures)) / count / 1000:.0f} KB, {rounds} rounds")
     print(f"{'CPU ms a picture':30}{'median':>8}")
-    for part, times in taken.items():
-        print(f"{part:30}{statistics.median(times) * 1000 / count:8.2f}")
+    each = {part: Median(times) / (count / 1000) for part, times in taken.items()}
+    for part, milliseconds in each.items():
+        print(f"{part:30}{milliseconds:8.2f}")
+    floor = {"floor": each["(Pillow: one full decode)"], "floor_way": "Pillow, one full decode"}
+    report(Figure("the whole path, 0.5 MP, 1x1", "CPU ms a picture", each["whole path"], **floor, at_most=7, peers=PEERS))
+    for part in ("manifest", "hash and decode", "captions", "merge"):
+        report(Figure(f"of it: {part}", "CPU ms a picture", each[part]))
 
 
 if __name__ == "__main__":
