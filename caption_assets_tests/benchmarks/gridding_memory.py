@@ -24,8 +24,10 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.pictures.gridding import build_grids
 from caption_assets.core.tables import RecordStream, arrow_schema, batches_of, table, write_parquet
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.pictures import noise, save
 
+QUICK = (20_000, 200_000)
 SHARD = "shard-00000"
 CELLS = {"cell_size": 64, "gap": 2, "label_font_size": 8, "quality": 50}
 
@@ -84,6 +86,8 @@ def main(few: int = 20_000, many: int = 1_000_000, grid: str = "1x1") -> None:
             f"{records:10}{done['mb']:9}{done['mb'] / peaks[0]:8.2f}{done['seconds']:9.1f}{done['cpu'] / records * 1e6:15.0f}",
             flush=True,
         )
+    name = f"concat_grids in {grid}: peak memory of {many:,} records to {few:,}"
+    report(Figure(name, "times", peaks[-1] / peaks[0], at_most=1.3, note=f"{peaks[-1]} MB"))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.planning import make_plan
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import write_parquet
+from caption_assets_tests.benchmarks.reporting import Figure, report
 
+QUICK = (20_000, 100_000)
 FORMATS = ("jsonl", "webdataset", "parquet", "images")
 ROWS = 10_000
 
@@ -99,6 +101,8 @@ def main(few: int = 20_000, many: int = 1_000_000) -> None:
             peaks.append(done["mb"])
             us = done["cpu"] / records * 1e6
             print(f"{kind:12}{records:10}{done['mb']:9}{done['mb'] / peaks[0]:8.2f}{done['seconds']:9.1f}{us:15.0f}", flush=True)
+        name = f"manifest of {kind}: peak memory of {many:,} records to {few:,}"
+        report(Figure(name, "times", peaks[-1] / peaks[0], at_most=1.3, note=f"{peaks[-1]} MB"))
 
 
 if __name__ == "__main__":

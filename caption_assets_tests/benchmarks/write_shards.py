@@ -41,7 +41,10 @@ from caption_assets.core.planning import make_plan
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import arrow_schema, write_parquet
 from caption_assets_tests.benchmarks.bigshard import caption
+from caption_assets_tests.benchmarks.reporting import Figure, report
+from caption_assets_tests.benchmarks.timing import Median
 
+QUICK = ("--samples", 5000, "--rounds", 3)
 MAXCOUNT = 2000
 
 
@@ -204,6 +207,10 @@ def main() -> None:
                 f"{name:13} wall {wall:5.2f} s  cpu {used:5.2f} s  {size / 1e6 / wall:5.0f} MB/s  "
                 f"speed {middle['tar c'][0] / wall:.2f} of tar c"
             )
+        rates = {name: Median(size / 1e6 / wall for wall, _ in found) for name, found in runs.items()}
+        tar_c = {"obvious": rates["tar c"], "obvious_way": "tar c", "at_least": 0.7 * rates["tar c"]}
+        for name in ("export", "write_shards"):
+            report(Figure(f"WebDataset, {given.samples:,} samples: {name}", "MB/s", rates[name], **tar_c))
         killed_and_resumed(files, out, given.processes, middle["write_shards"][0] / 2)
         for count in (given.samples // 4, given.samples):
             largest_process(files, out, Path(folder) / "few", count)
