@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from pathlib import Path
 
 from caption_assets_tests.servers import moto_server, postgres, s3_keys, s3_server
@@ -10,3 +11,6 @@ __all__ = ["moto_server", "postgres", "s3_keys", "s3_server", "shared_vllm", "vl
 
 # Processes that tests start in other folders run modules of this package, which is not installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
+
+# A shell starts background jobs with interrupts ignored, and what they start inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
