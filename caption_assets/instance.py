@@ -97,7 +97,7 @@ def throwaway_warning() -> str | None:
 
 def prepare(home: Path, *parts: str) -> bool:
     """Makes the folder, dagster.yaml (with these further parts) and the databases, under a lock: first use by several processes
-    at once would break them. True when it was new. An existing dagster.yaml stays as it is. `.prepared` says which database is."""
+    at once would break them. True when it was new. An existing dagster.yaml stays as it is. `.prepared` names the database."""
     wait_for_locks()
     home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as locks:

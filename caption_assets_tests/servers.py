@@ -178,7 +178,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @contextmanager
 def running_postgres(host: str = "127.0.0.1", max_connections: int = 200) -> Iterator[PostgresServer]:
-    """A server on a free port of `host`, without durability. As root it runs as an unprivileged user, as it demands."""
+    """A server on a free port of `host` (an address of this machine), without durability. As root it runs as an unprivileged user, as it demands."""
     found = sorted(Path("/").glob(f"{POSTGRES_PROGRAMS[1:]}/initdb"))
     if not found:
         installable = os.getuid() == 0 and shutil.which("apt-get")
@@ -194,6 +194,8 @@ def running_postgres(host: str = "127.0.0.1", max_connections: int = 200) -> Ite
         made = [f"{server.programs}/initdb", "-D", f"{folder}/data", "-U", server.user, "--pwfile", f"{folder}/password"]
         made += ["-A", "scram-sha-256", "-E", "UTF8", "--locale", "C", "--no-sync"]
         subprocess.run(made, check=True, capture_output=True, **programs)
+        with open(folder / "data" / "pg_hba.conf", "a") as rules:
+            rules.write("host all all all scram-sha-256\n")
         settings = {"listen_addresses": host, "port": server.port, "unix_socket_directories": folder, "fsync": "off"}
         settings |= {"max_connections": max_connections, "synchronous_commit": "off", "full_page_writes": "off"}
         command = [f"{server.programs}/postgres", "-D", f"{folder}/data"]

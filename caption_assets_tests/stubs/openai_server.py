@@ -72,6 +72,7 @@ class StubServer:
     api_key: str | None = None
     takes_schema: bool = True
     takes_extras: bool = True
+    host: str = "127.0.0.1"
     port: int = 0
     seed: int = 0
     log_path: str | None = None
@@ -91,7 +92,7 @@ class StubServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self.host}:{self.port}/v1"
 
     def counts(self, canary: bool = False, answered_only: bool = False) -> Counter[str]:
         """Chat requests so far by kind (grid, single, text), canaries apart; answered_only: those that got 200."""
@@ -130,7 +131,7 @@ class StubServer:
         self.batches.add_routes(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", self.port)
+        site = web.TCPSite(runner, self.host, self.port)
         await site.start()
         self.port = runner.addresses[0][1]
         self._ready.set()
