@@ -8,13 +8,14 @@ from typing import Any
 
 from caption_assets.config import EngineConfig, ResourcesConfig
 
+RAY_TAG, K8S_TAG = "dagster-ray/config", "dagster-k8s/config"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 """GPU nodes of a Kubernetes cluster are commonly tainted so that only what needs a GPU comes there."""
 
 
 def gpus_of(engine: EngineConfig | None) -> float:
-    """GPUs of servers that the step starts itself; endpoints that run elsewhere need none here. With `replicas: auto` those of one
-    server: more than it is given, a run does not see."""
+    """GPUs of servers that the step starts itself; endpoints that run elsewhere need none here. With `replicas: auto` those of
+    one server: a run sees no more than it is given."""
     if engine is None or engine.kind == "openai" or engine.endpoints or engine.model == "demo":
         return 0
     args = {name.lstrip("-").replace("-", "_"): value for name, value in engine.server_args.items()}
@@ -32,7 +33,7 @@ def largest(asked: list[ResourcesConfig]) -> ResourcesConfig | None:
 
 
 def resource_tags(asked: ResourcesConfig | None, engine: EngineConfig | None = None) -> dict[str, Any]:
-    """`dagster-ray/config` and `dagster-k8s/config` tags; empty where the config asks for nothing."""
+    """The tags of both; empty where the config asks for nothing."""
     if asked is None:
         return {}
     gpus = asked.gpus if asked.gpus is not None else gpus_of(engine)
@@ -49,4 +50,4 @@ def resource_tags(asked: ResourcesConfig | None, engine: EngineConfig | None = N
     k8s: dict[str, Any] = {"container_config": {"resources": resources}}
     if gpus:
         k8s["pod_spec_config"] = {"tolerations": [GPU_TOLERATION]}
-    return {"dagster-ray/config": json.dumps(ray), "dagster-k8s/config": json.dumps(k8s)}
+    return {RAY_TAG: json.dumps(ray), K8S_TAG: json.dumps(k8s)}
