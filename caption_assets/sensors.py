@@ -92,8 +92,9 @@ def _plan_run(ds: Dataset, now: float, waited: float) -> dg.RunRequest:
 def _unregistered(instance: dg.DagsterInstance, ds: Dataset, store: StoreResource) -> Iterator[dg.AddDynamicPartitionsRequest]:
     """Planned shards that Dagster does not know yet: a plan run that died between the object and the keys left them."""
     from caption_assets.core.plan.plans import load_plan
+    from caption_assets.shards import KEYS_AT_ONCE
 
     known = set(instance.get_dynamic_partitions(ds.partitions_name))
     missing = [shard for shard in load_plan(store.objects, ds.layout).shards if shard not in known]
     if missing:
-        yield ds.shards.build_add_request(missing)
+        yield ds.shards.build_add_request(missing[:KEYS_AT_ONCE])

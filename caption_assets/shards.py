@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import dagster as dg
+import orjson
+import sqlalchemy as sa
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
-from dagster._core.storage.partition_status_cache import AssetPartitionStatus
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from caption_assets.core import recipes
@@ -17,7 +19,10 @@ from caption_assets.partitions import SHARD_ASSETS, Dataset
 
 DATA_VERSION_TAG = "dagster/data_version"
 WAITING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
-COUNTS = ("records", "captioned", "failed", "transient")
+COUNTS = ("records", "captioned", "failed", "transient", "engine_spans")
+PAGE = 1000
+KEYS_AT_ONCE = 20_000
+"""Dagster names all keys of a call in one query; SQLite takes 32,766 values."""
 
 
 @dataclass(frozen=True)
@@ -83,33 +88,48 @@ class DatasetState:
 
     @cached_property
     def failed_shards(self) -> set[str]:
-        """Shards whose last run failed before it had materialized all it was to."""
-        found: set[str] = set()
+        """Shards whose last run failed before it had materialized all it was to. From ids alone, of which the databases have an
+        index: Dagster's own answer joins the events, which are tens of KB each where they carry pictures."""
+        planned: dict[int, str] = {}
         for asset in ("manifest", "concat_grids", "captions", "recaptions", "merged"):
-            states = self.instance.get_status_by_partition(self.ds.key(asset), self.shards, self.ds.shards) or {}
-            found.update(shard for shard, state in states.items() if state == AssetPartitionStatus.FAILED)
-        return found
+            made, kind = self.event_ids(asset), dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+            latest = self.instance.event_log_storage.get_latest_storage_id_by_partition(self.ds.key(asset), kind)
+            planned.update({event: shard for shard, event in latest.items() if event > made.get(shard, 0)})
+        columns = SqlEventLogStorageTable.c
+        run_of = dict(_read(self.instance, planned, columns.id, columns.run_id))
+        runs, ended_badly = list(set(run_of.values())), set[str]()
+        for start in range(0, len(runs), PAGE):
+            chosen = dg.RunsFilter(run_ids=runs[start : start + PAGE], statuses=[dg.DagsterRunStatus.FAILURE])
+            ended_badly.update(run.run_id for run in self.instance.get_runs(chosen))
+        return {planned[event] for event, run in run_of.items() if run in ended_badly}.intersection(self.shards)
 
     @cached_property
     def counts(self) -> dict[str, dict[str, Any]]:
-        """Figures of merged's latest materialization by shard, and its run_id."""
-        ids, found = list(self.event_ids("merged").values()), {}
-        for start in range(0, len(ids), 500):
-            chosen = dg.AssetRecordsFilter(asset_key=self.ds.key("merged"), storage_ids=ids[start : start + 500])
-            for record in self.instance.fetch_materializations(chosen, limit=500).records:
-                event = record.asset_materialization
-                if event is not None and event.partition is not None:
-                    figures = {k: event.metadata[k].value for k in COUNTS if k in event.metadata}
-                    found[event.partition] = {**figures, "run_id": _run_of(event, record.run_id)}
+        """Figures of merged's latest materialization by shard, and its run_id. Read from failed's event where the two agree: it
+        has the same figures and no pictures."""
+        merged, failed = self.all_versions["merged"], self.all_versions["failed"]
+        own, small = self.event_ids("merged"), self.event_ids("failed")
+        ids = [small.get(s, own[s]) if failed.get(s) == version else own[s] for s, version in merged.items() if s in own]
+        columns, found = SqlEventLogStorageTable.c, {}
+        for shard, run_id, event in _read(self.instance, ids, columns.partition, columns.run_id, columns.event):
+            found[shard] = _figures(event, run_id)
         return found
+
+    @cached_property
+    def _current(self) -> tuple[str, list[Any], str]:
+        """What the versions of current shards end or begin with, computed once for all of them."""
+        spec = self.ds.spec
+        merge = f"{self.recipe}.{recipes.filter_digest(spec)}."
+        return f".{recipes.fields_digest(spec)}", recipes.mapping_settings(spec), merge
 
     def needs(self, shard: str) -> tuple[str, ...]:
         """Assets to materialize, from the first that is missing or out of date."""
         spec, have = self.ds.spec, {asset: self.all_versions[asset].get(shard) for asset in SHARD_ASSETS}
         manifest, mapping, merged = have["manifest"], have["concat_grids"], have["merged"]
-        if manifest is None or not manifest.endswith(f".{recipes.fields_digest(spec)}"):
+        fields, grids, _ = self._current
+        if manifest is None or not manifest.endswith(fields):
             return SHARD_ASSETS
-        if mapping is None or mapping != recipes.mapping_version(spec, manifest):
+        if mapping is None or mapping != recipes.mapping_version_of(grids, manifest):
             return SHARD_ASSETS[1:]
         ask = SHARD_ASSETS[1:] if spec.grid.keep == "until_merged" else SHARD_ASSETS[2:]
         for asset in ("captions", "recaptions"):
@@ -120,7 +140,7 @@ class DatasetState:
         return () if self._merge_is_current(shard, merged) and have["failed"] == merged else ("merged", "failed")
 
     def _merge_is_current(self, shard: str, merged: str | None) -> bool:
-        if merged is None or not merged.startswith(f"{self.recipe}.{recipes.filter_digest(self.ds.spec)}."):
+        if merged is None or not merged.startswith(self._current[2]):
             return False
         latest = max(("captions", "recaptions"), key=lambda asset: self.event_ids(asset).get(shard, 0))
         newer = self.event_ids(latest).get(shard, 0) > self.event_ids("merged").get(shard, 0)
@@ -147,10 +167,24 @@ class DatasetState:
         )
 
 
-def _run_of(event: dg.AssetMaterialization, run_id: str) -> str:
-    """The run that made it; what `reconcile` reported says so in its metadata."""
-    made_by = event.metadata.get("run_id")
-    return str(made_by.value) if made_by is not None else run_id
+def _read(instance: dg.DagsterInstance, ids: Iterable[int], *columns: Any) -> Iterator[Any]:
+    """Columns of the event log, of the events of these ids, a page at a time."""
+    wanted = sorted(ids)
+    for start in range(0, len(wanted), PAGE):
+        query = sa.select(*columns).where(SqlEventLogStorageTable.c.id.in_(wanted[start : start + PAGE]))
+        with event_storage(instance).index_connection() as connection:
+            rows = connection.execute(query).all()
+        yield from rows
+
+
+def _figures(event: str, run_id: str) -> dict[str, Any]:
+    """COUNTS of a stored materialization and the run that made it, which what `reconcile` reported names in its metadata. Parsed
+    here: Dagster makes objects of the whole event, a millisecond each."""
+    made = orjson.loads(event)["dagster_event"]["event_specific_data"]["materialization"]
+    stored = {entry["label"]: entry["entry_data"] for entry in made["metadata_entries"]}
+    metadata = {name: data.get("value", data.get("data")) for name, data in stored.items()}  # a number, or JSON
+    known = {name: metadata[name] for name in COUNTS if metadata.get(name) is not None}
+    return {**known, "run_id": stored.get("run_id", {}).get("text") or run_id}
 
 
 def dataset_state(instance: dg.DagsterInstance, ds: Dataset, objects: Any, shards: Sequence[str] | None = None) -> DatasetState:

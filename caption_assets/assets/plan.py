@@ -9,6 +9,7 @@ from caption_assets.core.columns import PLAN
 from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 from caption_assets.sensors import IF_DUE_TAG, is_due
+from caption_assets.shards import KEYS_AT_ONCE
 
 if TYPE_CHECKING:
     from caption_assets.core.plan.plans import Plan
@@ -35,7 +36,8 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
         then makes the new shards' partitions."""
         result = _plan(context, ds, store)
         register_shards(context.instance, ds, result.plan)
-        yield dg.MaterializeResult(metadata=result.summary())
+        rows = sum(shard.rows for generation in result.plan.generations for shard in generation.shards)
+        yield dg.MaterializeResult(metadata={**result.summary(), "dagster/row_count": rows})
         yield dg.AssetCheckResult(
             check_name=CHECK,
             passed=not result.problems,
@@ -77,10 +79,10 @@ def plan_problems(instance: dg.DagsterInstance, ds: Dataset) -> list[str]:
 
 
 def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: "Plan") -> None:
-    """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in one batch, retired ones away."""
+    """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in batches, retired ones away."""
     known = set(instance.get_dynamic_partitions(ds.partitions_name))
     missing = [key for key in plan.shards if key not in known]
-    if missing:
-        instance.add_dynamic_partitions(ds.partitions_name, missing)
+    for start in range(0, len(missing), KEYS_AT_ONCE):
+        instance.add_dynamic_partitions(ds.partitions_name, missing[start : start + KEYS_AT_ONCE])
     for key in known.intersection(plan.retired):
         instance.delete_dynamic_partition(ds.partitions_name, key)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ from caption_assets.core import recipes
 from caption_assets.display import plain_metadata
 from caption_assets.instance import forget_materializations
 from caption_assets.partitions import SHARD_ASSETS, Dataset
+from caption_assets.reports import report_materializations
 from caption_assets.shards import DatasetState, dataset_state
 
 if TYPE_CHECKING:
     from caption_assets.core.tables import TableHandle
+
+READERS, PAGE = 8, 500
 
 
 @dataclass
@@ -56,9 +60,9 @@ def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
     for asset in SHARD_ASSETS:
         known = state.versions(asset)
         missing = [shard for shard in planned if shard not in known and stored.has(asset, shard)]
-        for shard in missing:
-            if stored.report(asset, shard):
-                found.reported.setdefault(asset, []).append(shard)
+        for page in stored.made(asset, missing):
+            report_materializations(place.instance, page)
+            found.reported.setdefault(asset, []).extend(str(made.partition) for made in page)
         lost = [shard for shard in planned if shard in known and not stored.has(asset, shard)]
         if lost:
             forget_materializations(place.instance, ds.key(asset), lost)
@@ -71,15 +75,16 @@ class Stored:
 
     def __init__(self, place: Workplace, ds: Dataset, state: DatasetState) -> None:
         self.place, self.ds, self.state = place, ds, state
-        self.names = {asset: self._names(asset) for asset in SHARD_ASSETS}
+        names = {asset: self._names(asset) for asset in SHARD_ASSETS if asset != "recaptions"}
+        self.names = {**names, "recaptions": names["captions"]}
+        self._answered: dict[str, str | None] = {}
 
     def _names(self, asset: str) -> set[str]:
-        folder = {"recaptions": "captions"}.get(asset, asset)
-        prefix, objects = f"{self.ds.layout.root}/{folder}/", self.place.objects
+        prefix, objects = f"{self.ds.layout.root}/{asset}/", self.place.objects
         below = (info.uri[len(prefix) :] for info in objects.list(prefix))
-        if folder == "captions":
+        if asset == "captions":
             return {path.split("/", 1)[0] for path in below if path.endswith(".parquet")}
-        if folder == "concat_grids":
+        if asset == "concat_grids":
             return {path.split("/", 1)[0] for path in below if path.endswith("/mapping.parquet")}
         return {path.removesuffix(".parquet") for path in below if "/" not in path and path.endswith(".parquet")}
 
@@ -91,22 +96,27 @@ class Stored:
             return shard in self.names["merged"] and shard in self.names["failed"]
         return shard in self.names[asset]
 
-    def report(self, asset: str, shard: str) -> bool:
-        """Tells Dagster of one partition; False when what lies there is not whole or not of today's making."""
+    def made(self, asset: str, shards: Sequence[str]) -> Iterator[list[dg.AssetMaterialization]]:
+        """What Dagster is to be told, in pages; without shards where what lies there is not whole or not of today's making."""
+        replies = asset in ("captions", "recaptions")  # computed from all of a shard's replies; else one footer or two are read
+        with ThreadPoolExecutor(1 if replies else READERS, thread_name_prefix="reconcile") as pool:
+            for start in range(0, len(shards), PAGE):
+                found = pool.map(lambda shard: self._made(asset, shard), shards[start : start + PAGE])
+                if page := [made for made in found if made is not None]:
+                    yield page
+
+    def _made(self, asset: str, shard: str) -> dg.AssetMaterialization | None:
         make = {"captions": self._captions, "recaptions": self._captions, "merged": self._pair, "failed": self._pair}
         event = make.get(asset, self._table)(asset, shard)
         if event is None:
-            return False
+            return None
         version, metadata = event
-        self.place.instance.report_runless_asset_event(
-            dg.AssetMaterialization(
-                asset_key=self.ds.key(asset),
-                partition=shard,
-                metadata={**metadata, "reconciled": True},
-                tags={"dagster/data_version": version},
-            )
+        return dg.AssetMaterialization(
+            asset_key=self.ds.key(asset),
+            partition=shard,
+            metadata={**metadata, "reconciled": True},
+            tags={"dagster/data_version": version},
         )
-        return True
 
     def _table(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
         handle = self._handle({"manifest": self.ds.layout.manifest, "concat_grids": self.ds.layout.mapping}[asset](shard))
@@ -114,7 +124,14 @@ class Stored:
         return (version, plain_metadata(handle.summary)) if handle and version else None
 
     def _captions(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
-        """Captions are done when every cell of every current recipe is."""
+        """Captions are done when every cell of every current recipe is; recaptions then, too."""
+        if shard not in self._answered:
+            self._answered[shard] = self._version_of_answers(shard)
+        version = self._answered[shard]
+        return (version, {}) if version is not None else None
+
+    def _version_of_answers(self, shard: str) -> str | None:
+        """data_version of the shard's captions; None while the engine is owed anything."""
         from caption_assets.core.captioning import count_pending
         from caption_assets.core.replies.chunks import data_version, replaced_shards
 
@@ -125,7 +142,7 @@ class Stored:
         if count_pending(self.place.objects, self.ds.layout, self.ds.spec, shard, made, manifest, mapping).requests:
             return None
         replaced = replaced_shards(self.place.objects, self.ds.layout, manifest.metadata)
-        return data_version(self.place.objects, self.ds.layout, self.ds.spec, shard, made, replaced), {}
+        return data_version(self.place.objects, self.ds.layout, self.ds.spec, shard, made, replaced)
 
     def _pair(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:
         from caption_assets.core.merging import read_pair

@@ -88,8 +88,8 @@ def choose_shards(plan: Plan, chosen: str | None) -> list[str]:
         if start > end:
             raise UsageError(f"--shards {chosen}: {first!r} comes after {last!r} in the plan")
         return shards[start : end + 1]
-    wanted = [key.strip() for key in chosen.split(",") if key.strip()]
+    wanted = dict.fromkeys(key.strip() for key in chosen.split(",") if key.strip())
     unknown = [key for key in wanted if key not in plan]
     if unknown:
         raise UsageError(f"--shards {chosen}: not in the plan: {', '.join(unknown)}")
-    return [key for key in shards if key in set(wanted)]
+    return [key for key in shards if key in wanted]

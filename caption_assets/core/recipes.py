@@ -80,5 +80,14 @@ def manifest_version(spec: DatasetConfig, plan_digest: str) -> str:
 
 def mapping_version(spec: DatasetConfig, manifest_version: str) -> str:
     """data_version of concat_grids: its manifest and everything that decides which pictures stand where."""
-    limits = spec.images.model_dump(include={"max_pixels", "max_bytes", "longest_side"})
-    return digest([manifest_version, geometry(spec), limits, spec.dedup])
+    return mapping_version_of(mapping_settings(spec), manifest_version)
+
+
+def mapping_settings(spec: DatasetConfig) -> list[Any]:
+    """What decides, for all shards alike, which pictures stand where."""
+    return [geometry(spec), spec.images.model_dump(include={"max_pixels", "max_bytes", "longest_side"}), spec.dedup]
+
+
+def mapping_version_of(settings: list[Any], manifest_version: str) -> str:
+    """`mapping_version` for whoever asks it of 100,000 shards, with the `mapping_settings` of their dataset."""
+    return digest([manifest_version, *settings])
