@@ -28,6 +28,13 @@ def cli(context: click.Context, config: str | None) -> None:
 shards_option = click.option("--shards", metavar="A..B|K,K", help="A range in plan order, inclusive, or a list of keys.")
 
 
+def _looked_into(code: int) -> int:
+    """The exit code; after a failure it is said who knows more."""
+    if code == FAILED:
+        click.echo("`caption-assets doctor` looks for what is in the way: source, store, engine, disks", err=True)
+    return code
+
+
 @cli.command(epilog=epilog("init"))
 @click.option("--postgres", is_flag=True, help="Keep Dagster's records in PostgreSQL, at $DAGSTER_POSTGRES_URL.")
 @click.option(
@@ -61,7 +68,7 @@ def plan(config: str | None, dataset: str, accept_changed: str | None) -> int:
     from caption_assets.commands.plan import plan as command
 
     with workplace(config) as place:
-        return command(place, dataset, accept_changed)
+        return _looked_into(command(place, dataset, accept_changed))
 
 
 @cli.command(epilog=epilog("run"))
@@ -74,7 +81,7 @@ def run(config: str | None, datasets: tuple[str, ...], shards: str | None, dry_r
     from caption_assets.commands.run import run as command
 
     with workplace(config) as place:
-        return command(place, datasets, shards, dry_run)
+        return _looked_into(command(place, datasets, shards, dry_run))
 
 
 @cli.command(epilog=epilog("retry"))
@@ -87,7 +94,7 @@ def retry(config: str | None, dataset: str, reasons: tuple[str, ...], shards: st
     from caption_assets.commands.run import retry as command
 
     with workplace(config) as place:
-        return command(place, dataset, reasons, shards)
+        return _looked_into(command(place, dataset, reasons, shards))
 
 
 @cli.command(epilog=epilog("status"))
@@ -97,7 +104,7 @@ def retry(config: str | None, dataset: str, reasons: tuple[str, ...], shards: st
 def status(config: str | None, as_json: bool, watch: bool) -> int:
     """What is done, what is at work and what failed, over all datasets."""
     from caption_assets.commands.status import status as command
-    from caption_assets.commands.status import watch as watching
+    from caption_assets.commands.watching import watch as watching
 
     with workplace(config, say_home=not as_json) as place:
         return watching(place) if watch else command(place, as_json)

@@ -45,6 +45,7 @@ def locked_files(home: Path) -> list[Path]:
             with contextlib.closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            found.append(file)
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                found.append(file)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -13,10 +14,13 @@ from pathlib import Path
 from caption_assets.commands import terminal
 from caption_assets.commands.workplace import DONE, FAILED, USAGE, read_config
 from caption_assets.config import Config, ConfigError
-from caption_assets.diagnosis.findings import Finding, Probe, run_probes
+from caption_assets.configfile import config_path
+from caption_assets.diagnosis.findings import Finding, Probe, redacted, run_probes, size
 from caption_assets.display import plain
 from caption_assets.instance import dagster_home
 
+RECORDS_BYTES = 50_000_000
+"""What Dagster's own records want to have free."""
 FIRST_LIMIT_S, SECOND_LIMIT_S = 40.0, 20.0
 
 
@@ -26,9 +30,10 @@ def doctor(config: str | None, as_json: bool, port: int) -> int:
         file, loaded = read_config(config)
         home, named = dagster_home(file)
     except ConfigError as error:
+        said = redacted(str(error))
         if not as_json:
-            raise
-        _say([Finding("problem", "config", str(config or ""), str(error), "mend the config")], as_json)
+            raise ConfigError(said) from None
+        _say([Finding("problem", "config", str(config_path(config)), said, "mend the config")], as_json)
         return USAGE
     found, stuck = examine(loaded, home, named, port)
     several = f"{len(loaded.datasets)} datasets: {', '.join(spec.name for spec in loaded.datasets)}"
@@ -90,6 +95,9 @@ def instance(home: Path, named: bool) -> Iterator[Finding]:
     if locked := locked_files(home):
         names = ", ".join(map(str, locked))
         yield Finding("problem", "instance", str(home), f"locked by another process: {names}", "end that process")
+        return
+    if (free := shutil.disk_usage(home).free) < RECORDS_BYTES:
+        yield Finding("problem", "instance", str(home), f"its disk has {size(free)} left", "make room, or move DAGSTER_HOME")
         return
     from dagster import DagsterInstance
 

@@ -64,4 +64,4 @@ def in_words(message: str) -> str:
     if name.startswith(OWN) and text:
         return "\n".join(text.splitlines()[:LINES])
     last = (message.strip().splitlines() or [message])[-1]
-    return f"{last}: {_FULL}" if "[Errno 28]" in last else last
+    return f"{last}: {_FULL}" if "No space left on device" in last else last

@@ -52,8 +52,9 @@ def run_probes(probes: Sequence[Probe], limit_s: float, secret_names: Sequence[s
             stuck = True
             probe = run.probe
             findings.append(Finding("problem", probe.check, probe.of, f"no answer within {limit_s:g} s", probe.remedy))
-    values = _secrets(secret_names)
-    return [replace(f, said=redacted(f.said, values), remedy=redacted(f.remedy, values)) for f in findings], stuck
+    return [
+        replace(f, of=redacted(f.of), said=redacted(f.said, secret_names), remedy=redacted(f.remedy)) for f in findings
+    ], stuck
 
 
 class _Run:
@@ -74,9 +75,10 @@ class _Run:
             self.findings.append(Finding("problem", self.probe.check, self.probe.of, said, self.probe.remedy))
 
 
-def redacted(text: str, secrets: Sequence[str] = ()) -> str:
-    """The text without users and passwords of addresses, query strings (signatures), bearer tokens, and these values."""
-    for value in secrets:
+def redacted(text: str, secret_names: Sequence[str] = ()) -> str:
+    """The text without users and passwords of addresses, query strings (signatures), bearer tokens, and what environment
+    variables hold that are named here, or whose names say that it is a secret."""
+    for value in _secrets(secret_names):
         text = text.replace(value, "***")
     return _BEARER.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("://***@", text)))
 
