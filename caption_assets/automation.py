@@ -9,8 +9,8 @@ TICK_S = 30
 
 
 def prepare_condition(ds: Dataset) -> dg.AutomationCondition | None:
-    """Of manifest and concat_grids: a shard that is missing is asked for once, whether it was there before this was switched on or
-    not. One whose run failed waits for a person, and so does one that somebody works on."""
+    """Of manifest and concat_grids: a shard that is missing is asked for once, whether it was there before this was switched on
+    or not. One whose run failed waits for a person, and so does one that somebody works on."""
     if not ds.spec.automation.prepare:
         return None
     condition = dg.AutomationCondition

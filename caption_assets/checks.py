@@ -36,7 +36,7 @@ def merged_checks(ds: Dataset) -> list[dg.AssetCheckSpec]:
             f"The share of records with a caption: a warning below {ds.spec.checks.coverage_warn:g}, an error below "
             f"{ds.spec.checks.coverage_error:g}.",
         ),
-        shard_check(ds, "caption_sanity", "merged", "Texts differ between pictures, have letters and a sensible length."),
+        shard_check(ds, "caption_sanity", "merged", "Texts have letters, differ between pictures, and are of like length and in one script."),
     ]
 
 
@@ -45,7 +45,7 @@ def grid_check(ds: Dataset) -> dg.AssetCheckSpec:
         ds,
         GRID_CHECK,
         "concat_grids",
-        "Every tar of grids opens, and what is in it agrees with the mapping; of many grids some are looked at, others each time.",
+        "Every tar of grids opens and agrees with the mapping; of many grids some are looked at, others each time.",
     )
 
 

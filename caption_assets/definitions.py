@@ -30,7 +30,7 @@ def build(config: Config) -> dg.Definitions:
     datasets = [Dataset(config, spec) for spec in config.datasets]
     store = StoreResource(s3_settings=config.s3.model_dump_json(), root=config.store)
     return dg.Definitions(
-        assets=[asset for ds in datasets for asset in dataset_assets(ds)],
+        assets=dg.with_source_code_references([asset for ds in datasets for asset in dataset_assets(ds)]),
         asset_checks=[check for ds in datasets for check in standing_checks(ds)],
         sensors=build_sensors(datasets),
         schedules=build_schedules(datasets),

@@ -9,14 +9,18 @@ from typing import Any
 
 import dagster as dg
 
-OBSERVE_EVERY_S = 30.0
-Listener = Callable[[str, int, "int | None", float], None]
+from caption_assets.pace import Pace
+
+OBSERVE_EVERY_S, OBSERVE_FIRST_S = 30.0, 5.0
+"""Seconds between observations: few at first, so that a short shard has some too."""
+Listener = Callable[[str, int, "int | None", "float | None"], None]
 _listeners: list[Listener] = []
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """`listener(stage, done, total, rate)` is called as shards of this process advance; done and total in records."""
+    """`listener(stage, done, total, rate)` is called as shards of this process advance; done and total in records,
+    rate in records per second, None at first."""
     _listeners.append(listener)
     try:
         yield
@@ -28,22 +32,30 @@ class Progress:
     """Called by core with records done, of how many, and figures; writes an observation now and then during long shards."""
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self.context, self.started = context, time.monotonic()
-        self.observed = self.started
+        self.context, self.pace = context, Pace()
+        self.started = self.observed = time.monotonic()
 
     def __call__(self, done: int, total: int | None, figures: dict[str, Any] | None = None) -> None:
         now = time.monotonic()
-        rate = done / max(now - self.started, 1e-3)
+        self.pace.at(now, done)
         for listener in _listeners:
-            listener(self.context.asset_key.path[-1], done, total, rate)
-        if now - self.observed < OBSERVE_EVERY_S:
+            listener(self.context.asset_key.path[-1], done, total, self.pace.rate)
+        every = min(OBSERVE_EVERY_S, max(OBSERVE_FIRST_S, (now - self.started) / 4))
+        if now - self.observed < every or self.pace.rate is None:
             return
         self.observed = now
-        eta = {"eta_s": max(0, total - done) / rate} if total and rate else {}
+        figures = {
+            "records_so_far": done,
+            "records_to_ask": total,
+            "images_per_s": self.pace.average,
+            "images_per_s_now": self.pace.rate,
+            "eta_s": self.pace.left(total - done) if total is not None else None,
+            **(figures or {}),
+        }
         self.context.log_event(
             dg.AssetObservation(
                 asset_key=self.context.asset_key,
                 partition=self.context.partition_key,
-                metadata={"records_so_far": done, "images_per_s": rate, **eta, **(figures or {})},
+                metadata={name: value for name, value in figures.items() if value is not None},
             )
         )

@@ -32,8 +32,8 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
                 group_name=ds.name,
                 kinds={"webdataset", "parquet"},
                 owners=OWNERS,
-                description="WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size and "
-                "format. Made already, only the pictures are read again that could not be read for a passing reason.",
+                description="WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size "
+                "and format. Made already, only the pictures are read again that could not be read for a passing reason.",
                 metadata=column_schema(MAPPING),
                 automation_condition=prepare_condition(ds),
             )

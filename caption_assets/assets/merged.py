@@ -56,12 +56,14 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
             merged = merge_shard(
                 shard.objects, ds.layout, ds.spec, shard.key, recipes, manifest, mapping, Path(scratch), run_id=shard.run_id
             )
-            yield from _published(context, ds, store, merged)
+            yield from _published(context, ds, store, recipes, merged)
 
     return merged_and_failed
 
 
-def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource, merged: "Merged") -> Iterator[Any]:
+def _published(
+    context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource, recipes: dict[str, str], merged: "Merged"
+) -> Iterator[Any]:
     """The check first: with an output before it, a shard would stay materialized although its records are not accounted for."""
     from caption_assets.core.sanity import look_over
 
@@ -73,7 +75,12 @@ def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResou
         yield from _selected(context, accounted)
         raise dg.Failure("records_accounted: " + "; ".join(merged.problems[:5]), allow_retries=False)
     sanity = look_over(merged.merged_path, [prompt.name for prompt in ds.spec.prompts])
-    figures = {**merged.counts, "reasons": reasons_table(merged.reasons), **_page(ds, store, context.partition_key)}
+    figures = {
+        **merged.counts,
+        **_costs(ds, store, context.partition_key, recipes, merged.counts["captioned"]),
+        "reasons": reasons_table(merged.reasons),
+        **_page(ds, store, context.partition_key),
+    }
     pictures = contact_sheet(store.objects, ds.spec, merged.samples) if ds.spec.thumbnails else {}
     version, layout = dg.DataVersion(merged.data_version), ds.layout
     for name, path, place, more in (
@@ -85,6 +92,16 @@ def _published(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResou
         else:
             store.objects.put_file(place(context.partition_key), path)
     yield from _selected(context, accounted, coverage_result(ds, merged.counts), sanity_result(ds, sanity))
+
+
+def _costs(ds: Dataset, store: StoreResource, shard: str, recipes: dict[str, str], captioned: int) -> dict[str, Any]:
+    """What the shard's replies of these recipes cost, whoever asked for them. `engine_spans` ([begin, end] by endpoint) is there
+    so that the costs of several shards can be added up: what two had of one endpoint at once is paid once."""
+    from caption_assets.core.report import costs
+
+    folders = [ds.layout.chunks_folder(shard, output, recipe) for output, recipe in recipes.items()]
+    paid = costs.read_traffic(store.objects, folders, answers_too=False).costs
+    return {**costs.spent(paid, ds.engine, captioned), "engine_spans": dg.MetadataValue.json(costs.brief(paid.busy))}
 
 
 def _page(ds: Dataset, store: StoreResource, shard: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from caption_assets.commands import terminal
+from caption_assets.commands.telling import Telling
 from caption_assets.commands.workers import Ended, Task, Workers
 from caption_assets.commands.workplace import BUSY, DONE, FAILED, UsageError, Workplace, choose_shards
 from caption_assets.display import plain
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Todo = list[tuple[str, tuple[str, ...], "int | None"]]
 """Shards with what each needs, and the storage id of its latest merge (0: none yet)."""
+SAMPLED = 20
+"""Prepared shards from which is learnt how many records others have."""
+Counts = dict[str, "Pending | None"]
+"""What each shard would ask now; None while it is not prepared."""
 
 
 @dataclass
@@ -106,8 +110,9 @@ def _run_shards(
     if not todo:
         print(f"{ds.name}: nothing to do, every shard is done")
         return _index(place, workers, ds, outcome)
-    print(f"{ds.name}: {len(todo)} shards to do, {_requests(place, ds, todo)}", flush=True)
-    started, numbers = time.monotonic(), itertools.count(1)
+    counts = {shard: pending(place, ds, shard) if "captions" in needs else None for shard, needs, _ in todo}
+    print(f"{ds.name}: {len(todo)} shards to do, {_requests(todo, counts)}", flush=True)
+    numbers = itertools.count(1)
 
     held: list[tuple[Task, str]] = []
 
@@ -115,20 +120,19 @@ def _run_shards(
         if end.held_by:
             held.append((task, end.held_by))
             return
-        number = next(numbers)
+        number, left = next(numbers), telling.ended(task, end.success)
         if end.success:
-            left = (time.monotonic() - started) / number * (len(todo) - number)
             terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left, end.done_by)
             return
         outcome.failed.append(task.title)
         terminal.failure(place.instance, end.run_id, task.title)
 
     tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}, known) for shard, needs, known in todo]
-    with terminal.shard_bars() as progress:
-        workers.run(tasks, ended, progress)
+    with Telling(ds.name, _answers(place, ds, todo, counts)) as telling:
+        workers.run(tasks, ended, telling.progress)
         # Somebody else was at work on these: by now they may be done, or their holder dead.
         again, held = [task for task, _ in held], []
-        workers.run(again, ended, progress)
+        workers.run(again, ended, telling.progress)
     for task, who in held:
         outcome.busy.append(task.title)
         print(f"{task.title}: left to {plain(who)}, at work on it", flush=True)
@@ -146,11 +150,30 @@ def _index(place: Workplace, workers: Workers, ds: Dataset, outcome: Outcome) ->
         outcome.failed.append(f"{ds.name}/caption_index")
 
 
-def _requests(place: Workplace, ds: Dataset, todo: Todo) -> str:
+def _answers(place: Workplace, ds: Dataset, todo: Todo, counts: Counts) -> dict[str, float | None]:
+    """How many answers each shard wants: counted where it is prepared, else estimated from what the plan says of it."""
+    from caption_assets.core import tables
+    from caption_assets.core.plan.estimating import records_expected
+    from caption_assets.core.plan.plans import load_plan
+
+    plan, outputs = load_plan(place.objects, ds.layout), len(ds.spec.prompts)
+    found: dict[str, float | None] = {}
+    for shard, needs, _ in todo:
+        count = counts[shard]
+        found[shard] = count.records if count else None if "recaptions" in needs else 0
+    unknown = [shard for shard, needs, _ in todo if "captions" in needs and counts[shard] is None]
+    prepared = [shard for shard, count in counts.items() if count][:SAMPLED] if unknown else []
+    known = {shard: float(tables.table(place.objects, ds.layout.manifest(shard)).rows) for shard in prepared}
+    for shard, records in records_expected(plan, unknown, known).items():
+        found[shard] = None if records is None else records * outputs
+    return found
+
+
+def _requests(todo: Todo, counts: Counts) -> str:
     """How many requests the work means, in words; shards without grids yet are counted once these are there."""
-    counts = [pending(place, ds, shard) for shard, needs, _ in todo if "captions" in needs]
-    known = [count for count in counts if count is not None]
-    said, unknown = f"{sum(count.requests for count in known):,} requests", len(counts) - len(known)
+    wanted = [counts[shard] for shard, needs, _ in todo if "captions" in needs]
+    known = [count for count in wanted if count is not None]
+    said, unknown = f"{sum(count.requests for count in known):,} requests", len(wanted) - len(known)
     if unknown and not known:
         return "requests not counted yet: nothing is prepared"
     return said + (f" and those of {unknown} shards that are not prepared yet" if unknown else "")

@@ -1,20 +1,18 @@
-"""What the commands print: tables, lines per shard, progress on a terminal. Text of models and records is made safe here."""
+"""What the commands print: tables, lines per shard. Text of models and records is made safe here."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from caption_assets.commands.faults import in_words
 from caption_assets.display import plain
 
 if TYPE_CHECKING:
     import dagster as dg
     from dagster._core.execution.plan.objects import StepFailureData
-    from rich.progress import TaskID
 
-    from caption_assets.commands.workers import Task
     from caption_assets.partitions import Dataset
 
 
@@ -26,44 +24,15 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-@contextmanager
-def shard_bars() -> Iterator[Callable[[Task, dict[str, Any]], None] | None]:
-    """A bar with rate and ETA for each shard at work, on a terminal; None elsewhere."""
-    if not sys.stdout.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, transient=True) as bars:
-        known: dict[str, TaskID] = {}
-
-        def show(task: Task, message: dict[str, Any]) -> None:
-            if task.title not in known:
-                known[task.title] = bars.add_task("", total=None, rate="")
-            bar, done, total = known[task.title], message["done"], message["total"]
-            text = f"{plain(task.title)} {message['stage']}"
-            bars.update(bar, description=text, completed=done, total=total, rate=f"{message['rate']:,.0f} pictures/s")
-            bars.update(bar, visible=total is None or done < total)
-
-        yield show
-
-
 def shard_line(
-    instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float, done_by: str | None
+    instance: dg.DagsterInstance, ds: Dataset, shard: str, number: int, of: int, left_s: float | None, done_by: str | None
 ) -> None:
     """One line for a finished shard, from its materialization. done_by: somebody else who finished it meanwhile."""
     records = instance.fetch_materializations(_merged(ds, shard), limit=1).records
     event = records[0].asset_materialization if records else None
     figures = {key: value.value for key, value in event.metadata.items()} if event else {}
     captioned, failed = figures.get("captioned"), figures.get("failed")
-    eta = f", about {duration(left_s)} left" if number < of else ""
+    eta = f", about {duration(left_s)} left" if number < of and left_s is not None else ""
     by = f" by {plain(done_by)}" if done_by else ""
     print(f"[{number}/{of}] {ds.name}/{shard}: {captioned} captioned, {failed} failed{by}{eta}", flush=True)
 
@@ -85,14 +54,13 @@ def step_failures(instance: dg.DagsterInstance, run_id: str | None) -> list[Step
 
 
 def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> None:
-    """What failed and why, in one line on stderr."""
+    """What failed and why, on stderr."""
     said = "see the run in the UI" if run_id else "its process has ended; run again"
     for failed in step_failures(instance, run_id):
         if failed.user_failure_data is not None and failed.user_failure_data.description:
             said = failed.user_failure_data.description
         elif failed.error is not None:
-            cause = failed.error.cause or failed.error
-            said = (cause.message.strip().splitlines() or [str(cause.cls_name)])[-1]
+            said = in_words((failed.error.cause or failed.error).message)
     print(f"{what}: failed (run {(run_id or '?')[:8]}): {plain(said)}", file=sys.stderr, flush=True)
 
 
@@ -103,9 +71,9 @@ def problems(ds: Dataset, lines: Sequence[str]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: 42 s, 3 min, 2.5 h, 1.2 days."""
-    if seconds < 90:
+    """Seconds for people, to a twentieth: 42 s, 3.5 min, 35 min, 2.5 h, 3.2 days."""
+    if seconds < 120:
         return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min" if seconds < 600 else f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"

@@ -117,15 +117,19 @@ class _Work:
         threading.Thread(target=self._thread, name="captioning", daemon=True).start()
         try:  # not Thread.join: an interrupt inside of it makes the thread look ended (CPython 45274)
             while not self._ended.wait(PROGRESS_S):
-                if on_progress and self._tally.records:
-                    on_progress(self._tally.records, self._round.planned, {"requests": self._tally.requests})
+                self._tell(on_progress)
         except BaseException:
             self._cancel()
             self._ended.wait()
             raise
         if self._error:
             raise self._error
+        self._tell(on_progress)
         return self._summary()
+
+    def _tell(self, on_progress: Progress | None) -> None:
+        if on_progress and self._tally.records:
+            on_progress(self._tally.records, self._round.expected, {"requests": self._tally.requests})
 
     def _thread(self) -> None:
         try:

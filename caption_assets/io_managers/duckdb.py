@@ -21,7 +21,8 @@ class DuckDBIOManager(dg.ConfigurableIOManager):
         from caption_assets.core.index import build_index
 
         layout = Layout(self.store, context.asset_key.path[0])
-        context.add_output_metadata(build_index(self.objects.objects, layout, obj))
+        figures = build_index(self.objects.objects, layout, obj)
+        context.add_output_metadata({**figures, "dagster/row_count": figures["captions"]})
 
     def load_input(self, context: dg.InputContext) -> str:
         """The address of the file; open it read-only."""

@@ -33,6 +33,8 @@ class Round:
     rows: JobRows = field(init=False)
     planned: int = 0
     """Records that were to be asked so far."""
+    begun: int = 0
+    """Outputs that were looked at so far."""
     resumed: int | None = None
     """Records of the first output that had an answer before."""
     missing_fields: int = 0
@@ -56,11 +58,18 @@ class Round:
     def sweep(self) -> Owed:
         """Goes over all outputs once. An output that another one uses is complete before that one is looked at."""
         self.revoked, self.missing_fields, done = False, 0, dict[str, Survey]()
-        for prompt in self.job.spec.prompts:
+        for number, prompt in enumerate(self.job.spec.prompts, 1):
             if all(name in done for name in prompt.uses):
                 survey = self._survey(prompt, done)
+                self.begun = max(self.begun, number)
                 if (yield from self._output(survey)):
                     done[prompt.name] = survey
+
+    @property
+    def expected(self) -> int:
+        """Records to be asked in all, as far as can be told: later outputs are taken to want as many as those before them."""
+        later = len(self.job.spec.prompts) - self.begun if self.stage == "captions" and self.begun else 0
+        return self.planned + later * (self.planned // max(1, self.begun))
 
     def _survey(self, prompt: PromptConfig, done: dict[str, Survey], foresee: bool = False) -> Survey:
         survey = Survey(self.rows, prompt, done, judged=self.stage == "recaptions", foresee=foresee)

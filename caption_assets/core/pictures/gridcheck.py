@@ -2,8 +2,8 @@
 
 The whole mapping is read, and every place in it is compared with its neighbours and with the sizes of the tars: a tar that is cut
 off, missing, or of another mapping shows without being read. The bytes are looked at in samples: the first and the last grid of
-every tar, and some others, chosen anew each time. So a shard of a million records costs a few hundred reads, on S3 too; of a shard
-of few grids every byte is read.
+every tar, and some others, chosen anew each time. So a shard of a million records costs a few hundred reads, on S3 too; of a
+shard of few grids every byte is read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class GridFindings:
 
 @dataclass
 class _Grid:
-    """One grid as the mapping tells it. end: where its two members end, which is where the next one begins, or the tar ends; -1: no such tar."""
+    """One grid as the mapping tells it. end: where its two members end, which is where the next one begins, or the tar ends; -1
+    where there is no such tar."""
 
     number: int
     grid_id: str
@@ -134,7 +135,7 @@ class _Check:
             grids += 1
             first = grid.uri not in tars
             tars[grid.uri] = None
-            fits = grid.uri in sizes and BLOCK <= grid.offset and grid.offset + grid.length <= grid.end <= sizes[grid.uri]
+            fits = grid.uri in sizes and grid.offset >= BLOCK and grid.offset + grid.length <= grid.end <= sizes[grid.uri]
             if fits and (first or grid.last or grid.number in self._sample):
                 chosen.append(grid)
         self._compare(sizes, list(tars), grids)

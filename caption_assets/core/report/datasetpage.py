@@ -69,7 +69,7 @@ class Totals:
 
     @property
     def gpu_hours_per_million(self) -> float | None:
-        return self.gpu_hours / self.captioned * 1e6 if self.gpu_hours is not None and self.captioned else None
+        return costs.per_million(self.gpu_hours or 0.0, self.captioned)
 
     @property
     def eta_s(self) -> float | None:
@@ -140,17 +140,9 @@ def _totals(objects: ObjectStore, layout: Layout, engine: EngineConfig, report: 
         completion_tokens=spent("completion_tokens"),
         engine_s=costs.engine_seconds(busy),
         wall_s=costs.wall_seconds(busy),
-        gpus=gpus_per_endpoint(engine),
+        gpus=costs.gpus_per_endpoint(engine),
         records_left=_records_left(objects, layout, report),
     )
-
-
-def gpus_per_endpoint(engine: EngineConfig) -> int:
-    """GPUs behind one endpoint, as far as the config says; 1 where it does not."""
-    count = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-        count *= int(engine.server_args.get(name, 1))
-    return count
 
 
 def _records_left(objects: ObjectStore, layout: Layout, report: Report) -> int | None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caption_assets.config import EngineConfig
 from caption_assets.core.report import costs, plots, text
 from caption_assets.core.report.costs import Costs, Traffic
 from caption_assets.core.report.reading import EDGES, total_lengths
@@ -108,3 +109,22 @@ def test_figures_for_people():
     assert [text.setting(v) for v in (True, None, [], ["a"], 0.7)] == ["on", "any", "none", "a", "0.7"]
     assert [text.brief(v) for v in (None, 0.001234, 12.345, 1234.5)] == ["–", "0.00123", "12.3", "1,234"]
     assert (text.number(1234.5, 1), text.plural(1, "shard"), text.plural(1200, "shard")) == ("1,234.5", "1 shard", "1,200 shards")
+
+
+def test_few_spans_keep_their_ends_and_the_largest_gaps():
+    times = [(0.0, 1.0), (2.0, 3.0), (10.0, 11.0), (11.5, 12.0), (40.0, 41.0)]
+    assert costs.brief({"a": times}, 3) == {"a": [(0.0, 3.0), (10.0, 12.0), (40.0, 41.0)]}
+    assert costs.brief({"a": times}, 9) == {"a": times} and costs.brief({"a": []}, 3) == {"a": []}
+
+
+def test_gpu_hours_for_a_million_pictures():
+    """Two servers of two GPUs each, for half an hour and an hour, a quarter of an hour of it for two shards at once."""
+    engine = EngineConfig(kind="vllm", server_args={"tensor_parallel_size": 2})
+    first, second = {"a": [(0.0, 1800.0)], "b": [(0.0, 2700.0)]}, {"b": [(1800.0, 3600.0)]}
+    hours = costs.gpu_hours(costs.union([first, second]), engine)
+    assert hours == pytest.approx((0.5 + 1.0) * 2)
+    assert costs.per_million(hours, 250_000) == pytest.approx(12.0)
+    assert costs.per_million(hours, 0) is None and costs.per_million(0.0, 10) is None
+    spent = costs.spent(Costs(requests=7, prompt_tokens=70, completion_tokens=700, busy=first), engine, 100_000)
+    assert spent["engine_seconds"] == 4500 and spent["gpu_hours_per_million"] == pytest.approx(4500 * 2 / 3600 * 10)
+    assert (spent["requests"], spent["prompt_tokens"], spent["completion_tokens"]) == (7, 70, 700)
