@@ -73,9 +73,9 @@ class DatasetState:
         return {asset: self.versions(asset) for asset in SHARD_ASSETS}
 
     @cached_property
-    def at_work(self) -> dict[str, tuple[str, str]]:
-        """(status, run_id) of shards that a run holds or waits for."""
-        found: dict[str, tuple[str, str]] = {}
+    def runs_at_work(self) -> dict[str, dg.DagsterRun]:
+        """The latest run of each shard that has not ended."""
+        found: dict[str, dg.DagsterRun] = {}
         for run in self.instance.get_runs(dg.RunsFilter(statuses=[*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED])):
             shard = run.tags.get(PARTITION_NAME_TAG)
             if shard and run.asset_selection is None and not run.job_name.startswith(f"{self.ds.name}_"):
@@ -83,8 +83,14 @@ class DatasetState:
             if shard and run.asset_selection and not any(key.path[0] == self.ds.name for key in run.asset_selection):
                 continue
             if shard:
-                found[shard] = ("waiting" if run.status in WAITING else "running", run.run_id)
+                found.setdefault(shard, run)
         return found
+
+    @cached_property
+    def at_work(self) -> dict[str, tuple[str, str]]:
+        """(status, run_id) of shards that a run holds or waits for."""
+        runs = self.runs_at_work.items()
+        return {shard: ("waiting" if run.status in WAITING else "running", run.run_id) for shard, run in runs}
 
     @cached_property
     def failed_shards(self) -> set[str]:

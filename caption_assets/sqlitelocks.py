@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 PATIENCE_S = 60
 """By itself Dagster waits 30 s for its event log and 5 s for its runs."""
+ADVICE = "Several people or machines at once want Dagster's records in PostgreSQL: docs/team.md"
 
 
 def wait_for_locks() -> None:
@@ -34,7 +39,25 @@ def lock_message(error: BaseException) -> str | None:
         return None
     home = Path(os.environ.get("DAGSTER_HOME", "."))
     names = ", ".join(map(str, locked_files(home))) or f"a database in {home}"
-    return f"{names}: locked by another process for more than {PATIENCE_S} s; what was answered is stored, run again"
+    return f"{names}: locked by another process for more than {PATIENCE_S} s; what was answered is stored, run again. {ADVICE}"
+
+
+def shared_warning(instance: dg.DagsterInstance) -> str | None:
+    """What to say where another machine's runs write to the same SQLite files, whose locks hold on one machine only."""
+    import dagster as dg
+    from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
+    from dagster._core.storage.event_log import SqliteEventLogStorage
+
+    from caption_assets.presence import HOST_TAG
+
+    if not isinstance(instance.event_log_storage, SqliteEventLogStorage):
+        return None
+    runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES))
+    hosts = {run.tags[HOST_TAG] for run in runs if HOST_TAG in run.tags} - {socket.gethostname()}
+    if not hosts:
+        return None
+    names = ", ".join(sorted(hosts))
+    return f"{names} works with the same SQLite files in {instance.root_directory}, which can break them. {ADVICE}"
 
 
 def locked_files(home: Path) -> list[Path]:

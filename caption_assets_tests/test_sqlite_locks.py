@@ -1,17 +1,20 @@
 """Dagster's SQLite files are locked by somebody else: commands wait, and say which file it is when that takes too long."""
 
 import contextlib
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import sqlalchemy as sa
 
 from caption_assets import sqlitelocks
-from caption_assets.sqlitelocks import lock_message, locked_files, wait_for_locks
+from caption_assets.presence import HOST_TAG
+from caption_assets.sqlitelocks import lock_message, locked_files, shared_warning, wait_for_locks
 from caption_assets_tests.project import make_project
 from caption_assets_tests.stubs.openai_server import StubServer
 
@@ -65,4 +68,31 @@ def test_a_file_that_stays_locked_is_named(tmp_path, monkeypatch):
             connection.execute(sa.text("INSERT INTO t VALUES (1)"))
         said = lock_message(caught.value)
     assert said is not None and said.startswith(f"{tmp_path}/runs.db: locked by another process") and "free.db" not in said
+    assert "PostgreSQL: docs/team.md" in said
     assert lock_message(ValueError("database is locked")) is None and locked_files(tmp_path) == []
+
+
+def test_another_machine_on_the_same_files_is_named_with_the_way_out(tmp_path):
+    @dg.job
+    def work(): ...
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for host in (socket.gethostname(), "beta"):
+            assert shared_warning(instance) is None
+            instance.create_run_for_job(work, tags={HOST_TAG: host}, status=dg.DagsterRunStatus.STARTED)
+        said = shared_warning(instance)
+    assert said is not None and said.startswith("beta works with the same SQLite files") and "PostgreSQL: docs/team.md" in said
+
+
+@pytest.mark.long
+def test_many_commands_at_once_on_sqlite_end_well_or_with_advice(tmp_path):
+    with StubServer(latency=(0.02, 0.05)) as stub:
+        project = make_project(tmp_path, stub.url, pictures=48, shard_size=4)
+        project.command("plan", "photos")
+        commands = [project.start("run") for _ in range(5)]
+        for command in commands:
+            output, _ = command.communicate(timeout=500)
+            assert "Traceback" not in output, output
+            assert command.returncode in (0, 3) or "PostgreSQL: docs/team.md" in output, output
+        project.command("run")
+        assert len(project.rows("merged")) == 48 and stub.counts() == {"grid": 12}

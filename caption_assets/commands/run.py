@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from caption_assets.commands.telling import Telling
 from caption_assets.commands.workers import Ended, Task, Workers
 from caption_assets.commands.workplace import BUSY, DONE, FAILED, UsageError, Workplace, choose_shards
 from caption_assets.display import plain
+from caption_assets.sqlitelocks import shared_warning
 
 if TYPE_CHECKING:
     from caption_assets.core.captioning import Pending
@@ -44,6 +46,8 @@ def run(place: Workplace, names: Sequence[str], shards: str | None, dry_run: boo
 
     for run_id in clear_dead_runs(place.instance, place.datasets, place.objects):
         print(f"run {run_id[:8]} was dead: marked failed, its slots are free")
+    if warning := shared_warning(place.instance):
+        print(warning, file=sys.stderr)
     outcome = Outcome()
     with Workers() as workers:
         for ds in place.chosen(names):

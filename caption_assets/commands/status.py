@@ -9,10 +9,13 @@ from typing import Any
 
 from caption_assets.commands import terminal
 from caption_assets.commands.workplace import DONE, Workplace
+from caption_assets.display import plain
 from caption_assets.liveness import clear_dead_runs
 from caption_assets.partitions import Dataset
+from caption_assets.presence import started_by
 from caption_assets.shards import DatasetState, ShardState, dataset_state
 
+SHOWN = 4
 STATUSES = ("done", "out_of_date", "running", "waiting", "failed", "missing")
 
 
@@ -47,7 +50,7 @@ def look(place: Workplace) -> list[Seen]:
 
 
 def say(found: list[Seen]) -> None:
-    """The table, what it cost, and the shards that failed."""
+    """The table, what it cost, who is at work, and the shards that failed."""
     terminal.table(("dataset", "shards", *STATUSES, "records", "captioned", "failed records"), [_row(seen) for seen in found])
     for seen in found:
         costs = _costs(seen)
@@ -56,6 +59,9 @@ def say(found: list[Seen]) -> None:
                 f"{seen.ds.name}: {costs['gpu_hours']:,.2f} GPU-hours so far, "
                 f"{costs['gpu_hours_per_million']:,.1f} for a million pictures"
             )
+        for who, shards in _people(seen).items():
+            shown = ", ".join(shards[:SHOWN]) + (f" and {len(shards) - SHOWN} more" if len(shards) > SHOWN else "")
+            print(f"{seen.ds.name}: {plain(who)} is at work on {shown}")
         for shard in seen.shards:
             if shard.status == "failed":
                 print(f"{seen.ds.name}/{shard.shard}: its last run failed (run {(shard.run_id or '')[:8]})")
@@ -69,6 +75,15 @@ def _costs(seen: Seen) -> dict[str, float]:
     hours = costs.gpu_hours(costs.union([figures["engine_spans"] for figures in known]), seen.ds.engine)
     per_million = costs.per_million(hours, sum(figures["captioned"] for figures in known))
     return {"gpu_hours": hours, **({"gpu_hours_per_million": per_million} if per_million is not None else {})}
+
+
+def _people(seen: Seen) -> dict[str, list[str]]:
+    """Shards at work by who started their runs."""
+    found: dict[str, list[str]] = {}
+    for shard, run in seen.state.runs_at_work.items():
+        if seen.state.at_work[shard][0] == "running":
+            found.setdefault(started_by(run) or "somebody", []).append(shard)
+    return {who: sorted(shards) for who, shards in sorted(found.items())}
 
 
 def _row(seen: Seen) -> tuple[Any, ...]:
