@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 
 from caption_assets.partitions import Dataset
@@ -30,7 +31,7 @@ def clear_dead_runs(instance: dg.DagsterInstance, datasets: Iterable[Dataset], o
     by_name = {ds.name: ds for ds in datasets}
     cleared = []
     for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):
-        why = _death(instance, run, by_name, objects)
+        why = _death(instance, run, by_name, objects) or _never_began(instance, run)
         if why:
             _bury(instance, run, why)
             cleared.append(run.run_id)
@@ -78,6 +79,20 @@ def _death(instance: dg.DagsterInstance, run: dg.DagsterRun, datasets: dict[str,
         return "its lease has run out" if is_dead(objects, uri, lease) else None
     patience = SILENT_S if uri else SILENT_WITHOUT_SHARD_S
     return "it holds no lease and is silent" if _silent_for(instance, run) > patience else None
+
+
+def _never_began(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+    """Why a run that was launched will not begin: its worker went down with a node of the cluster before. Run monitoring asks the
+    launcher only for runs that have begun, and would let such a run hold its place in the queue until the start timeout."""
+    if run.status != dg.DagsterRunStatus.STARTING:
+        return None
+    try:
+        launcher = instance.run_launcher
+        health = launcher.check_run_worker_health(run) if launcher.supports_check_run_worker_health else None
+    except Exception as error:  # whatever a launcher raises: its cluster does not answer, or is not set up here
+        dg.get_dagster_logger().debug(f"run {run.run_id}: {error}")
+        return None
+    return f"it never began: {health.msg}" if health and health.status == WorkerStatus.FAILED else None
 
 
 def _silent_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
