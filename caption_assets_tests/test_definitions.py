@@ -12,7 +12,7 @@ from caption_assets.definitions import build
 from caption_assets_tests.project import Project, make_project
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("vllm", "torch", "pyarrow", "duckdb", "boto3", "PIL", "numpy", "jinja2", "matplotlib", "dagster_aws")
+HEAVY = ("vllm", "torch", "pyarrow", "duckdb", "boto3", "PIL", "numpy", "jinja2", "matplotlib", "dagster_aws", "alembic")
 DATASET = {"source": "/data/x", "prompts": [{"text": "Describe the picture."}]}
 
 

@@ -9,7 +9,6 @@ from caption_assets.core.columns import PLAN
 from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 from caption_assets.sensors import IF_DUE_TAG, is_due
-from caption_assets.shards import KEYS_AT_ONCE
 
 if TYPE_CHECKING:
     from caption_assets.core.plan.plans import Plan
@@ -80,6 +79,8 @@ def plan_problems(instance: dg.DagsterInstance, ds: Dataset) -> list[str]:
 
 def register_shards(instance: dg.DagsterInstance, ds: Dataset, plan: "Plan") -> None:
     """Makes Dagster's partitions equal the plan's active shards, idempotently: new keys in batches, retired ones away."""
+    from caption_assets.shards import KEYS_AT_ONCE
+
     known = set(instance.get_dynamic_partitions(ds.partitions_name))
     missing = [key for key in plan.shards if key not in known]
     for start in range(0, len(missing), KEYS_AT_ONCE):
