@@ -30,7 +30,7 @@ class CellText(NamedTuple):
 
 _new = tuple.__new__
 _KEYS = tuple(map(str, range(100)))
-_CUT_SHORT = frozenset(("length", "max_tokens", "model_length", "abort", "error", "content_filter"))
+CUT_SHORT = frozenset(("length", "max_tokens", "model_length", "abort", "error", "content_filter"))
 _THINK = r"think|thinking|thought|thoughts|reasoning"
 _THOUGHT_OPENS = rf"<(?:{_THINK})>|◁think▷|\[THINK\]|<\|channel\|?>(?:thought|analysis)"
 _THOUGHT_CLOSES = rf"</(?:{_THINK})>|◁/think▷|\[/THINK\]|<channel\|>|<\|channel\|>final<\|message\|>"
@@ -58,7 +58,7 @@ def parse_reply(
         return _all(slots, reason if reason in REASONS else "model_error", error)
     if grid and reply and (cells := _strict(reply, slots)) is not None:
         return cells
-    cut = finish_reason is not None and finish_reason.lower() in _CUT_SHORT
+    cut = finish_reason is not None and finish_reason.lower() in CUT_SHORT
     if finish_reason == "content_filter":
         return _all(slots, "refusal", "the endpoint's content filter stopped the reply")
     if not reply or not reply.strip():

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,15 @@ from typing import Any
 import duckdb
 
 from caption_assets.core.layout import Layout
-from caption_assets.core.merge import answers
+from caption_assets.core.merge import judging
 from caption_assets.core.merging import merge_shard
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.tables import table
 from caption_assets_tests.benchmarks.bigshard import RECIPE, SHARD, make_shard, spec
+from caption_assets_tests.benchmarks.reporting import Figure, report
+from caption_assets_tests.benchmarks.timing import Median
 
+QUICK = ("--records", 200_000, "--rounds", 3)
 BARE = """
 COPY (
     WITH cells AS (
@@ -70,7 +72,7 @@ def bare(layout: Layout, cells: int, scratch: Path) -> dict[str, float]:
 
 def ours(layout: Layout, cells: int, scratch: Path) -> dict[str, float]:
     spent = 0.0
-    judge = answers.Judging.judge
+    judge = judging.Judging.judge
 
     def timed(self: Any, *rest: Any) -> Any:
         nonlocal spent
@@ -80,7 +82,7 @@ def ours(layout: Layout, cells: int, scratch: Path) -> dict[str, float]:
         finally:
             spent += time.process_time() - begun
 
-    answers.Judging.judge = timed  # type: ignore[method-assign]
+    judging.Judging.judge = timed  # type: ignore[method-assign]
     objects = ObjectStore()
     manifest, mapping = table(objects, layout.manifest(SHARD)), table(objects, layout.mapping(SHARD))
     merged = merge_shard(objects, layout, spec(cells), SHARD, {"caption": RECIPE}, manifest, mapping, scratch, run_id="run")
@@ -118,13 +120,16 @@ def main() -> None:
                 done = subprocess.run([*command, "--way", way], capture_output=True, text=True, check=False)
                 assert done.returncode == 0, done.stderr
                 found.append(json.loads(done.stdout))
-    middle = {way: {key: statistics.median(run[key] for run in found) for key in found[0]} for way, found in runs.items()}
+    middle = {way: {key: Median(run[key] for run in found) for key in found[0]} for way, found in runs.items()}
     print(f"{given.records} records, {given.cells} to a request, median of {given.rounds}")
     for way, figures in middle.items():
         print(f"{way:6}" + "".join(f"  {key} {value:.1f} {'MB' if key == 'rss' else 's'}" for key, value in figures.items()))
     share = middle["ours"]["parse and judge"]
     print(f"CPU ratio {middle['ours']['cpu'] / middle['bare']['cpu']:.2f}, without parse and judge", end=" ")
     print(f"{(middle['ours']['cpu'] - share) / middle['bare']['cpu']:.2f}")
+    name, floor = f"merge of {given.records:,} records, {given.cells} to a request", middle["bare"]["cpu"]
+    report(Figure(name, "CPU s", middle["ours"]["cpu"], floor=floor, floor_way="bare DuckDB join and write", of_floor=1.5))
+    report(Figure(f"{name}: memory", "MB", middle["ours"]["rss"], at_most=1500))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_assets.config import FiltersConfig
-from caption_assets.core.filters.glance import passes
+from caption_assets.core.filters.glance import Bools, glance_at
 from caption_assets.core.parsing import CellText
 from caption_assets.core.quality import judge
 from caption_assets.core.replies.text import clean_text
@@ -32,6 +34,10 @@ LABELLED = [
 WORDS = sorted(
     {word for text in LABELLED for word in text.split()} | {"a", "the", "dog", "street", "no.", "Sure,", "(sorry)", "17"}
 )
+
+
+def passes(texts: list[str], filters: FiltersConfig, prompt: str) -> Bools:
+    return glance_at(pa.array(texts, pa.string()), filters, prompt).passes
 
 
 def left_alone(text: str, filters: FiltersConfig, prompt: str) -> bool:
@@ -76,6 +82,28 @@ def test_nearly_all_captions_pass() -> None:
 def test_texts_that_the_arrays_do_not_know_never_pass() -> None:
     good = caption(random.Random(1))
     texts = [good, "", "Short.", good + " 猫", good.replace(" ", "\t"), good + " " + "x" * 25, "é" * 50]
-    assert passes(texts, FiltersConfig(), PROMPT).tolist() == [True, False, False, False, False, False, False]
+    assert passes(texts, FiltersConfig(), PROMPT).tolist() == [True] + [False] * 6
+    assert glance_at(pa.array([None, good, None]), FiltersConfig(), PROMPT).passes.tolist() == [False, True, False]
     assert not passes(texts, FiltersConfig(language="en"), PROMPT).any()
     assert passes([], FiltersConfig(), PROMPT).tolist() == []
+
+
+def test_words_are_told_apart_at_the_borders_of_texts() -> None:
+    """Texts lie one after the other: the last word of one without a final stop is not joined to the first of the next."""
+    chance = random.Random(9)
+    texts = [caption(chance).rstrip(".") for _ in range(3)]
+    assert passes([*texts, ""], FiltersConfig(), PROMPT).tolist() == [True, True, True, False]
+    assert passes([texts[0] + " sorry", texts[1]], FiltersConfig(), PROMPT).tolist() == [False, True]
+    assert passes([texts[0], "sorry " + texts[1]], FiltersConfig(), PROMPT).tolist() == [True, False]
+    some = pa.array(["x", *texts, "sorry " + texts[0]])
+    assert glance_at(some.slice(1, 3), FiltersConfig(), PROMPT).passes.all()
+
+
+def test_texts_alike_but_for_case_blanks_and_the_final_stop_have_one_number() -> None:
+    chance = random.Random(11)
+    for _ in range(200):
+        text = caption(chance)
+        alike = [text, text.upper(), text.rstrip("."), text + "!!", text.replace(" ", "   "), text.replace(" ", " \n")]
+        assert len({*glance_at(pa.array(alike), FiltersConfig(), PROMPT).said.tolist()}) == 1
+    others = glance_at(pa.array([caption(chance) for _ in range(2000)]), FiltersConfig(), PROMPT).said
+    assert len(np.unique(others)) > 1990

@@ -8,49 +8,49 @@ An answer for one picture that is, to the letter, what its whole grid was answer
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from caption_assets.config import FiltersConfig, PromptConfig
-from caption_assets.core import quality
 from caption_assets.core.columns import TRANSIENT_REASONS
-from caption_assets.core.filters.glance import passes
+from caption_assets.core.filters.glance import Bools
+from caption_assets.core.merge.judging import CELLS, Judging, Places
 from caption_assets.core.merge.rows import BATCH_ROWS, MergeRows
 from caption_assets.core.merge.spill import Ints, Spill
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.parsing import CellText, numbers_several, parse_reply
 from caption_assets.core.prompts import prompt_sha256, record_fields, render, sendable, uses_record
 from caption_assets.core.replies.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
 from caption_assets.core.tables import TableHandle
 
 _COLUMNS = (
-    "grid_id", "slots", "record_ids", "prompt_sha256s", "attempt", "reply", "finish_reason", "error", "recipe", "model",
+    "grid_id", "slots", "attempt", "reply", "finish_reason", "error", "recipe", "model",
     "revision", "prompt_tokens", "completion_tokens", "latency_ms", "endpoint", "sent_at", "run_id",
 )  # fmt: skip
-_REPLIES = pa.schema([("request", pa.int64()), ("source", pa.int32()), *((c, CAPTIONS_SCHEMA.field(c).type) for c in _COLUMNS)])
-_CELLS = pa.schema({"request": pa.int64(), "said": pa.string(), "reason": pa.string(), "detail": pa.string()})
+_LISTS = ("slots", "record_ids", "prompt_sha256s")
+_REPLIES = pa.schema([("request", pa.int64()), *((c, CAPTIONS_SCHEMA.field(c).type) for c in _COLUMNS)])
+_ASKED = pa.schema(
+    {"request": pa.int64(), "position": pa.int64(), "source": pa.int32(), "record_id": pa.string(), "sha256": pa.string()}
+)
+"""The cells of the replies; sha256: of the prompt each was asked with, null where that is known to be the one of now."""
 _TEXTS = pa.schema({"sha256": pa.string(), "text": pa.string()})
+REPLIES_AT_A_TIME = 2048
 _OUTRANKS = 1 << 40
 """More than the requests of a shard."""
 _PLACES = """
-    SELECT c.request, c.position, k.n
-    FROM (
-        SELECT request, source, unnest(record_ids) AS record_id, unnest(prompt_sha256s) AS asked,
-               unnest(range(len(record_ids))) AS position
-        FROM replies
-    ) c JOIN known k ON k.record_id = c.record_id AND k.source = c.source
-    """
+    SELECT a.request, a.position, k.n FROM asked a JOIN known k ON k.record_id = a.record_id AND k.source = a.source {texts}
+    ORDER BY a.request, a.position"""
+_OF_NOW = "JOIN texts t ON t.n = k.n AND t.sha256 = a.sha256"
 _ECHOES = """
-    SELECT single.cell FROM (SELECT n, time_rank, reply, cell FROM judged WHERE several) single
-    ASOF JOIN (SELECT n, time_rank, reply FROM judged WHERE grid) said ON single.n = said.n AND single.time_rank >= said.time_rank
-    WHERE single.reply = said.reply"""
+    SELECT single.cell FROM (SELECT n, time_rank, request, cell FROM judged WHERE several) single
+    ASOF JOIN (SELECT n, time_rank, request FROM judged WHERE grid) said
+        ON single.n = said.n AND single.time_rank >= said.time_rank
+    JOIN replies r ON r.request = single.request JOIN replies s ON s.request = said.request
+    WHERE r.reply = s.reply"""
 _BEST = """
     SELECT n, count(*) AS attempts,
            CASE WHEN NOT bool_or(valid) AND arg_max(passing, time_rank) THEN arg_max(cell, time_rank)
@@ -87,39 +87,42 @@ class AnswerReader:
 
     def read(self, prompt: PromptConfig, filters: FiltersConfig, folders: Sequence[str], used: Mapping[str, Answers]) -> Answers:
         """folders: of the output's chunks, of the shard and of those it replaces; used: the answers of outputs its text names."""
-        replies, sent_at = self._replies(prompt.name, folders)
         texts = self._texts(prompt, used) if uses_record(prompt.text) else None
+        replies, asked, sent_at = self._replies(prompt, folders)
         judging = Judging(prompt.text, filters, texts, self.rows)
-        cells = Spill(self.scratch / f"{prompt.name}.cells.arrow", _CELLS)
+        cells = Spill(self.scratch / f"{prompt.name}.cells.arrow", CELLS)
         judged: list[pa.Table] = []
-        places = self._places(replies, prompt.text, texts)
-        start = 0
-        for batch in replies.batches():
-            end = int(np.searchsorted(places["request"], batch["request"][-1].as_py(), side="right"))
-            here = {name: column[start:end] for name, column in places.items()}
-            rows = judging.judge(batch, here)
-            judged.append(_narrow(batch, rows, here, cells.rows, sent_at))
+        request, position, n = self._places(asked, texts)
+        for batch in replies.batches(REPLIES_AT_A_TIME):
+            first = batch["request"][0].as_py()
+            here = slice(*np.searchsorted(request, [first, first + batch.num_rows]))
+            places = Places.of(request[here] - first, position[here], n[here])
+            rows, several = judging.judge(batch, places)
+            judged.append(_narrow(batch, rows, several, places, cells.rows, sent_at))
             cells.append(rows)
-            start = end
         return self._best(replies, cells.seal(), judged, texts)
 
-    def _replies(self, output: str, folders: Sequence[str]) -> tuple[Spill, Ints]:
-        """The replies that were not revoked in one scratch file, in the order of chunks; and by reply its place in time."""
-        replies = Spill(self.scratch / f"{output}.replies.arrow", _REPLIES)
+    def _replies(self, prompt: PromptConfig, folders: Sequence[str]) -> tuple[Spill, Spill, Ints]:
+        """The replies that were not revoked, in the order of chunks; their cells; and by reply its place in time."""
+        replies = Spill(self.scratch / f"{prompt.name}.replies.arrow", _REPLIES)
+        asked = Spill(self.scratch / f"{prompt.name}.asked.arrow", _ASKED)
+        of_now = None if uses_record(prompt.text) else prompt_sha256(prompt.text)
         sent = [np.empty(0, np.int64)]
         for source, folder in enumerate(folders):
             files = list_chunks(self.objects, folder, self.warnings)
-            for _, chunk in read_chunks(self.objects, files, CAPTIONS_SCHEMA, ["request_id", *_COLUMNS], self.warnings):
+            columns = [*_COLUMNS, *_LISTS[1:], *(["request_id"] if self.revoked else [])]
+            for _, chunk in read_chunks(self.objects, files, CAPTIONS_SCHEMA, columns, self.warnings):
                 if self.revoked:
                     chunk = chunk.filter(pa.array([r not in self.revoked for r in chunk["request_id"].to_pylist()], pa.bool_()))
+                chunk = _in_step(chunk)
+                asked.append(_asked(chunk, replies.rows, source, of_now))
                 numbers = pa.array(np.arange(replies.rows, replies.rows + chunk.num_rows))
-                sources = pa.array(np.full(chunk.num_rows, source, np.int32))
-                replies.append(pa.Table.from_arrays([numbers, sources, *(chunk[c] for c in _COLUMNS)], schema=_REPLIES))
+                replies.append(pa.Table.from_arrays([numbers, *(chunk[c] for c in _COLUMNS)], schema=_REPLIES))
                 sent.append(chunk["sent_at"].cast(pa.int64()).to_numpy())
         order = np.argsort(np.concatenate(sent), kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        return replies.seal(), rank
+        return replies.seal(), asked.seal(), rank
 
     def _texts(self, prompt: PromptConfig, used: Mapping[str, Answers]) -> Spill:
         """The prompt as rendered now for each manifest row, and its hash; nulls where an output that it uses has no text."""
@@ -138,17 +141,15 @@ class AnswerReader:
             texts.append(pa.table([pa.array(c, pa.string()) for c in zip(*rendered, strict=True)], schema=_TEXTS))
         return texts.seal()
 
-    def _places(self, replies: Spill, text: str, texts: Spill | None) -> dict[str, Any]:
-        """The cells that count, in order: request, position in it, n of its record. Columns as arrays."""
+    def _places(self, asked: Spill, texts: Spill | None) -> tuple[Ints, Ints, Ints]:
+        """The cells that count, in order: request, position in it, n of its record."""
         connection = self.rows.connection
-        connection.register("replies", replies.table())
-        if texts is None:
-            query, parameters = f"{_PLACES} WHERE c.asked = ?", [prompt_sha256(text)]
-        else:
+        connection.register("asked", asked.table())
+        if texts is not None:
             numbered = texts.table().select(["sha256"]).append_column("n", pa.array(np.arange(texts.rows)))
             connection.register("texts", numbered)
-            query, parameters = f"{_PLACES} JOIN texts t ON t.n = k.n WHERE c.asked = t.sha256", []
-        return connection.sql(f"{query} ORDER BY c.request, c.position", params=parameters).fetchnumpy()
+        found = connection.sql(_PLACES.format(texts=_OF_NOW if texts else "")).fetchnumpy()
+        return found["request"], found["position"], found["n"]
 
     def _best(self, replies: Spill, cells: Spill, judged: list[pa.Table], texts: Spill | None) -> Answers:
         """Picks for each record, and gives duplicates what their first copy got where they were asked the same."""
@@ -158,6 +159,7 @@ class AnswerReader:
             table = pa.concat_tables(judged)
             self.rows.connection.register("judged", table)
             if pc.any(table["several"]).as_py():
+                self.rows.connection.register("replies", replies.table())
                 self.rows.connection.register("judged", _without(table, self.rows.connection.sql(_ECHOES).fetchnumpy()["cell"]))
             found = self.rows.connection.sql(_BEST, params=[_OUTRANKS]).fetchnumpy()
             for column, name in ((best, "best"), (newest, "newest"), (attempts, "attempts")):
@@ -172,24 +174,44 @@ class AnswerReader:
         return Answers(replies, cells, best, newest, attempts)
 
 
-def _narrow(replies: pa.RecordBatch, rows: pa.Table, places: Mapping[str, Any], first: int, time_rank: Ints) -> pa.Table:
+def _asked(chunk: pa.Table, first: int, source: int, of_now: str | None) -> pa.Table:
+    """The cells of a chunk whose first reply is this request, as _ASKED; of_now: the hash of the prompt that all should have,
+    None where it is each record's own."""
+    slots, records, prompts = (chunk[name].combine_chunks() for name in _LISTS)
+    counts = pc.list_value_length(slots).to_numpy()
+    reply = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(len(reply)) - np.repeat(np.cumsum(counts) - counts, counts)
+    cells = [reply + first, positions, np.full(len(reply), source, np.int32), records.flatten(), prompts.flatten()]
+    found = pa.Table.from_arrays([pa.array(column) for column in cells], schema=_ASKED)
+    if of_now is None:
+        return found
+    found = found.filter(pc.equal(found["sha256"], of_now))
+    return found.set_column(4, "sha256", pa.nulls(found.num_rows, pa.string()))
+
+
+def _in_step(chunk: pa.Table) -> pa.Table:
+    """Without replies that have not as many records and prompts as slots."""
+    slots, records, prompts = (pc.list_value_length(chunk[name]) for name in _LISTS)
+    agree = pc.fill_null(pc.and_(pc.equal(slots, records), pc.equal(slots, prompts)), False)
+    return chunk if pc.all(agree, min_count=0).as_py() else chunk.filter(agree)
+
+
+def _narrow(replies: pa.RecordBatch, rows: pa.Table, several: Bools, places: Places, first: int, time_rank: Ints) -> pa.Table:
     """What the choice among the cells needs of them: numbers only."""
-    said, grids = replies["reply"].to_pylist(), replies["grid_id"].is_valid().to_numpy(zero_copy_only=False)
-    several = np.array([not grid and numbers_several(reply) for reply, grid in zip(said, grids, strict=True)], bool)
-    request = places["request"] - replies["request"][0].as_py()
+    request = rows["request"].to_numpy()
     valid, parsable = pc.is_null(rows["reason"]), pc.is_valid(rows["said"])
     return pa.table(
         {
-            "n": places["n"],
+            "n": places.n,
             "cell": np.arange(first, first + rows.num_rows),
-            "time_rank": time_rank[places["request"]],
+            "request": request,
+            "time_rank": time_rank[request],
             "valid": valid,
             "parsable": parsable,
             "weight": pc.add(valid.cast(pa.int8()), parsable.cast(pa.int8())),
             "passing": pc.is_in(rows["reason"], value_set=pa.array(TRANSIENT_REASONS)),
-            "grid": grids[request],
-            "several": several[request],
-            "reply": np.array([hash(reply) for reply in said], np.int64)[request],
+            "grid": replies["grid_id"].is_valid().to_numpy(zero_copy_only=False)[places.reply],
+            "several": several[places.reply],
         }
     )
 
@@ -201,81 +223,3 @@ def _without(judged: pa.Table, echoes: Ints) -> pa.Table:
         place = judged.schema.get_field_index(name)
         judged = judged.set_column(place, name, pc.if_else(echo, value, judged[name]))
     return judged
-
-
-class Shown(Mapping[int, str]):
-    """The sha256 of the pictures in some slots, looked up when asked for: few replies need them."""
-
-    def __init__(self, rows: MergeRows, numbers: dict[int, int]) -> None:
-        self._rows, self._numbers = rows, numbers
-
-    def __getitem__(self, slot: int) -> str:
-        return str(self._rows.pictures[self._numbers[slot]].as_py())
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-
-class _Reply(NamedTuple):
-    """A parsed reply. start: of its places; slots: theirs; cells: all that were asked."""
-
-    start: int
-    slots: list[int]
-    cells: dict[int, CellText]
-    grid: bool
-
-
-@dataclass(frozen=True)
-class Judging:
-    """Parses and judges the replies of one output. texts: rendered prompts by n, None where all records have `text`."""
-
-    text: str
-    filters: FiltersConfig
-    texts: Spill | None
-    rows: MergeRows
-
-    def judge(self, replies: pa.RecordBatch, places: Mapping[str, Any]) -> pa.Table:
-        """One row per place, in their order, as in Answers.cells."""
-        asked, cells = self._parsed(replies, places)
-        texts = [cell.text for cell in cells]
-        prompts = self.texts.take(places["n"])["text"].to_pylist() if self.texts else None
-        fine = np.array([text is None for text in texts], bool)
-        if prompts is None:
-            fine |= passes([text or "" for text in texts], self.filters, self.text)
-        reasons, details = [cell.reason for cell in cells], [cell.detail for cell in cells]
-        whole = np.logical_and.reduceat(fine, [reply.start for reply in asked]).tolist() if asked else []
-        fewest = quality.DUPLICATE_MIN_CELLS if self.filters.duplicate_captions else sys.maxsize
-        for reply, good in zip(asked, whole, strict=True):
-            if good and (len(reply.cells) < fewest or not quality._copies(reply.cells, None)):
-                continue
-            here = slice(reply.start, reply.start + len(reply.slots))
-            own = dict.fromkeys(reply.slots, self.text) if prompts is None else dict(zip(reply.slots, prompts[here], strict=True))
-            shown = Shown(self.rows, dict(zip(reply.slots, places["n"][here].tolist(), strict=True)))
-            judged = quality.judge(reply.cells, self.filters, own, shown if reply.grid else None)
-            reasons[here] = [judged[slot].reason for slot in reply.slots]
-            details[here] = [judged[slot].detail for slot in reply.slots]
-        columns = (pa.array(column, pa.string()) for column in (texts, reasons, details))
-        return pa.table([pa.array(places["request"]), *columns], schema=_CELLS)
-
-    @staticmethod
-    def _parsed(replies: pa.RecordBatch, places: Mapping[str, Any]) -> tuple[list[_Reply], list[CellText]]:
-        """The replies that have a place, and one cell for each place."""
-        positions = places["position"].tolist()
-        first = replies["request"][0].as_py()
-        ends = np.searchsorted(places["request"], np.arange(first, first + replies.num_rows), side="right").tolist()
-        columns = [replies[name].to_pylist() for name in ("reply", "finish_reason", "error", "slots")]
-        grids = replies["grid_id"].is_valid().to_pylist()
-        asked: list[_Reply] = []
-        cells: list[CellText] = []
-        for reply, finish, error, slots, grid, end in zip(*columns, grids, ends, strict=True):
-            start = len(cells)
-            if start == end:
-                continue
-            mine = slots if end - start == len(slots) else [slots[position] for position in positions[start:end]]
-            parsed = parse_reply(reply, finish, error, slots, grid)
-            asked.append(_Reply(start, mine, parsed, grid))
-            cells += [parsed[slot] for slot in mine]
-        return asked, cells

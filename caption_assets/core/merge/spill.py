@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +48,11 @@ class Spill:
         self._file = pa.ipc.open_file(pa.memory_map(str(self._path)))
         return self
 
-    def batches(self) -> Iterable[pa.RecordBatch]:
-        """All rows in order, as they were appended."""
-        return (self._file.get_batch(number) for number in range(len(self._bounds) - 1))
+    def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """All rows in order, as they were appended, at most `rows` at a time."""
+        for number in range(len(self._bounds) - 1):
+            batch = self._file.get_batch(number)
+            yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
     def table(self) -> pa.Table:
         """All rows as one table that lies in the file, not in memory."""
