@@ -81,9 +81,9 @@ class Stored:
 
     def _names(self, asset: str) -> set[str]:
         prefix, objects = f"{self.ds.layout.root}/{asset}/", self.place.objects
-        below = (info.uri[len(prefix) :] for info in objects.list(prefix))
         if asset == "captions":
-            return {path.split("/", 1)[0] for path in below if path.endswith(".parquet")}
+            return set(objects.folders(prefix))
+        below = (info.uri[len(prefix) :] for info in objects.list(prefix))
         if asset == "concat_grids":
             return {path.split("/", 1)[0] for path in below if path.endswith("/mapping.parquet")}
         return {path.removesuffix(".parquet") for path in below if "/" not in path and path.endswith(".parquet")}

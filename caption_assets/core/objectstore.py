@@ -51,6 +51,9 @@ class ObjectStore:
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self.of(prefix).list(prefix, start_after)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        return self.of(prefix).folders(prefix)
+
     def head(self, uri: str) -> ObjectInfo:
         return self.of(uri).head(uri)
 

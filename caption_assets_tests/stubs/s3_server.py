@@ -207,6 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
     def list(self) -> None:
         prefix, after = self.query.get("prefix", ""), self.query.get("continuation-token") or self.query.get("start-after") or ""
         keys = sorted(k for k in self.s3.objects if k.startswith(prefix) and k > after)
+        if self.query.get("delimiter"):
+            self.folders(prefix, keys)
+            return
         page = keys[: self.s3.page]
         more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(keys) > len(page) else ""
         entries = "".join(
@@ -214,6 +217,16 @@ class _Handler(BaseHTTPRequestHandler):
             f"<ETag>{escape(_etag(self.s3.objects[k]))}</ETag><Size>{len(self.s3.objects[k])}</Size></Contents>"
             for k in page
         )
+        truncated = "true" if more else "false"
+        head = f"<EncodingType>url</EncodingType><IsTruncated>{truncated}</IsTruncated>{more}"
+        self.answer(200, f"<ListBucketResult {NAMESPACE}>{head}{entries}</ListBucketResult>".encode())
+
+    def folders(self, prefix: str, keys: list[str]) -> None:
+        """Common prefixes alone, a page of them; the token is a key behind all of the last one."""
+        names = dict.fromkeys(k[: k.index("/", len(prefix)) + 1] for k in keys if "/" in k[len(prefix) :])
+        page = list(names)[: self.s3.page]
+        more = f"<NextContinuationToken>{escape(page[-1])}\U0010ffff</NextContinuationToken>" if len(names) > len(page) else ""
+        entries = "".join(f"<CommonPrefixes><Prefix>{quote(name)}</Prefix></CommonPrefixes>" for name in page)
         truncated = "true" if more else "false"
         head = f"<EncodingType>url</EncodingType><IsTruncated>{truncated}</IsTruncated>{more}"
         self.answer(200, f"<ListBucketResult {NAMESPACE}>{head}{entries}</ListBucketResult>".encode())

@@ -66,6 +66,10 @@ class HfObjects:
             raise
         yield from (info for info in infos if start_after is None or info.uri > start_after)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        below = (info.uri[len(prefix) :].partition("/") for info in self.list(prefix))
+        yield from dict.fromkeys(name for name, slash, _ in below if slash)
+
     def head(self, uri: str) -> ObjectInfo:
         repository, revision, path = _split(uri)
         ask = hub.HfApi().get_paths_info

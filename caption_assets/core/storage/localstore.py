@@ -49,6 +49,10 @@ class LocalObjects:
         Named pipes and links to nothing are listed too: whoever reads them learns what they are."""
         return _walk(prefix.rstrip("/") or "/", start_after)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        names = (name[:-1] for name in _names(prefix) if name.endswith("/"))
+        return (name for name in names if next(self.list(f"{prefix}{name}/"), None) is not None)
+
     def head(self, uri: str) -> ObjectInfo:
         with _local_errors(uri):
             return _info(uri, _not_a_folder(uri, os.stat(native_path(uri))))

@@ -52,18 +52,29 @@ class S3Objects:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Keys that begin with the prefix, in order, page by page. Directory markers are among them (`objects.is_marker`)."""
+        root = f"s3://{split(prefix)[0]}/"
+        for page in self._pages(prefix, {"StartAfter": split(start_after)[1]} if start_after else {}):
+            for entry in page.get("Contents") or ():
+                yield _info(root + entry["Key"], entry["Size"], entry)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        key = split(prefix)[1]
+        for page in self._pages(prefix, {"Delimiter": "/"}):
+            for found in page.get("CommonPrefixes") or ():
+                yield found["Prefix"][len(key) : -1]
+
+    def _pages(self, prefix: str, how: dict[str, str]) -> Iterator[Any]:
+        """The answers of a listing, to its end."""
         name, key = split(prefix)
-        bucket = self.bucket(name)
-        position = {"StartAfter": split(start_after)[1]} if start_after else {}
+        bucket, position = self.bucket(name), how
         while True:
             page = bucket.call(Request("listed", prefix, key), _lister(bucket, key, position))
-            entries = page.get("Contents") or ()
-            for entry in entries:
-                yield _info(f"s3://{name}/{entry['Key']}", entry["Size"], entry)
+            yield page
             if not page.get("IsTruncated"):
                 return
-            token = page.get("NextContinuationToken")
+            token, entries = page.get("NextContinuationToken"), page.get("Contents")
             following = {"ContinuationToken": token} if token else {"StartAfter": entries[-1]["Key"]} if entries else position
+            following = {**how, **following}
             if following == position:
                 raise ObjectError(f"{prefix}: the store's listing does not go on, though it says there is more")
             position = following
