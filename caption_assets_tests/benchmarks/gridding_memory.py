@@ -1,8 +1,8 @@
 """Peak memory of concat_grids (hash, full decode, dedup, mapping; grids where a grid is asked for) for few and for many records.
 
-`python -m caption_assets_tests.benchmarks.gridding_memory [few] [many] [ROWSxCOLS]`, 20,000 and 1,000,000 in 1x1 if not said. Each
-run is a process of its own over a tar of tiny PNGs, all different, whose manifest rows carry 1 KB of record_json; cells are of 64
-pixels, so that drawing does not hide what is measured. Wanted: at most 1.3 times.
+`python -m caption_assets_tests.benchmarks.gridding_memory [few] [many] [ROWSxCOLS]`, 20,000 and 1,000,000 in 1x1 if not said.
+Each run is a process of its own over a tar of tiny PNGs, all different, whose manifest rows carry 1 KB of record_json; cells are
+of 64 pixels, so that drawing does not hide what is measured. Wanted: at most 1.3 times.
 """
 
 from __future__ import annotations

@@ -132,7 +132,8 @@ def copy_records(instance: DagsterInstance, done: int) -> None:
         run_tags = _rows(connection, RunTagsTable, RunTagsTable.c.run_id == run.run_id)
     events_table, columns = SqlEventLogStorageTable, SqlEventLogStorageTable.c
     with storage.index_connection() as connection:
-        shown = sa.or_(columns.asset_key.is_not(None), columns.dagster_event_type.like("PIPELINE_%"))
+        kinds = [columns.dagster_event_type.like(kind) for kind in ("PIPELINE_%", "ASSET_CHECK_%")]
+        shown = sa.or_(columns.asset_key.is_not(None), *kinds)
         events = _rows(connection, events_table, sa.and_(columns.run_id == run.run_id, shown))
         tags = _rows(connection, AssetEventTagsTable, AssetEventTagsTable.c.event_id.in_([event["id"] for event in events]))
         checks = _rows(connection, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.run_id == run.run_id)
