@@ -207,14 +207,6 @@ def test_an_interrupt_ends_the_loop_and_the_next_run_goes_on(stub, tmp_path, ask
     assert asked()["grid"] <= 6 + 1 and len(project.rows("merged")) == 24
 
 
-@pytest.mark.long
-def test_an_engine_that_is_down_is_an_error_not_failed_records(tmp_path):
-    project = make_project(tmp_path, "http://127.0.0.1:9/v1")
-    output = project.command("run", "--shards", "shard-00000", code=1)
-    assert "127.0.0.1:9" in output
-    assert not (project.store / "photos/failed").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -105,7 +105,7 @@ def _hub_commit(name: str, revision: str) -> str:
         return cached.read_text().strip()
     raise EngineDown(
         f"engine.model {name!r}: there is no such folder, the hub cannot be asked for its revision, and the local cache has "
-        f"none: {why}"
+        f"none: {why}. Look at the name and the network"
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from caption_assets.config import Config, EngineConfig
+from caption_assets.config import Config, EngineConfig, S3Config
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.diagnosis import disk, engines, glimpse, machine, sources, stores
@@ -106,6 +106,18 @@ def test_a_store_in_s3_says_whether_it_knows_conditional_puts_and_keeps_nothing(
         assert found.state == "ok" and "env" in found.said
         (found,) = stores.store(settings.model_copy(update={"store": "s3://no-such-bucket/x"}))
         assert found.state == "problem" and "no-such-bucket" in found.said
+
+
+def test_credentials_that_are_missing_are_told_before_any_request(s3_keys, tmp_path, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    settings = config(tmp_path, "s3://cases/set/")
+    settings = settings.model_copy(update={"s3": S3Config(endpoint_url=f"http://127.0.0.1:{free_port()}", region="xx-test-1")})
+    assert sources.bucket_uses(settings) == {"cases": ["photos"]}
+    (found,) = sources.credentials_of(settings, "cases")
+    assert found.state == "problem" and "AWS_ACCESS_KEY_ID" in found.remedy and "s3.profile" in found.remedy
+    found, *_ = sources.source(settings, settings.datasets[0], {})
+    assert found.state == "problem" and "no credentials were found" in found.said
 
 
 def test_a_store_on_disk_is_not_made_for_the_probe(tmp_path):
