@@ -30,6 +30,8 @@ RETRY_AFTER_S = 15.0
 """Doubled at each retry. Not a RetryPolicy: that would retry an interrupt, too, and Ctrl-C would end nothing."""
 BACKFILL_TAG = "dagster/backfill"
 REASON_TAG = "caption_assets/retry_reasons"
+WRONG_SETTINGS = "wrong_settings"
+"""Metadata of a failure that every other shard of the dataset would have, too."""
 HELD_BY = "lease_held_by"
 """Metadata of a failure that only says: another run is at work on the shard."""
 
@@ -154,7 +156,7 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
     try:
         yield
     except WrongSettings as error:
-        raise dg.Failure(str(error), allow_retries=False) from None
+        raise dg.Failure(str(error), metadata={WRONG_SETTINGS: True}, allow_retries=False) from None
     except (EngineDown, SourceDown, ObjectError) as error:
         if context.retry_number >= RETRIES:
             raise

@@ -129,7 +129,8 @@ def _run_shards(
             terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left, end.done_by)
             return
         outcome.failed.append(task.title)
-        terminal.failure(place.instance, end.run_id, task.title)
+        if terminal.failure(place.instance, end.run_id, task.title) and (left_out := workers.drop_waiting()):
+            print(f"{ds.name}: {left_out} more shards would fail alike and were not begun", flush=True)
 
     tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}, known) for shard, needs, known in todo]
     with Telling(ds.name, _answers(place, ds, todo, counts)) as telling:

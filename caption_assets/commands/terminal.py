@@ -53,15 +53,19 @@ def step_failures(instance: dg.DagsterInstance, run_id: str | None) -> list[Step
     return [event.step_failure_data for event in events if event is not None]
 
 
-def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> None:
-    """What failed and why, on stderr."""
-    said = "see the run in the UI" if run_id else "its process has ended; run again"
+def failure(instance: dg.DagsterInstance, run_id: str | None, what: str) -> bool:
+    """What failed and why, on stderr. True: other shards would fail alike (wrong settings, a full disk)."""
+    from caption_assets.assets.shard_run import WRONG_SETTINGS
+
+    said, alike = "see the run in the UI" if run_id else "its process has ended; run again", False
     for failed in step_failures(instance, run_id):
         if failed.user_failure_data is not None and failed.user_failure_data.description:
-            said = failed.user_failure_data.description
+            said, alike = failed.user_failure_data.description, WRONG_SETTINGS in (failed.user_failure_data.metadata or {})
         elif failed.error is not None:
-            said = in_words((failed.error.cause or failed.error).message)
+            cause = failed.error.cause or failed.error
+            said, alike = in_words(cause.message), cause.cls_name == "MachineFault"
     print(f"{what}: failed (run {(run_id or '?')[:8]}): {plain(said)}", file=sys.stderr, flush=True)
+    return alike
 
 
 def problems(ds: Dataset, lines: Sequence[str]) -> None:

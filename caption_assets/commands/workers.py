@@ -104,6 +104,7 @@ class Workers:
     def __init__(self) -> None:
         self._workers: list[Worker] = []
         self._events: Events = queue.Queue()
+        self._waiting: list[Task] = []
 
     def __enter__(self) -> Workers:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -128,10 +129,10 @@ class Workers:
         progress: Callable[[Task, dict[str, Any]], None] | None = None,
     ) -> None:
         """Runs all tasks, some at a time, and returns when the last has ended."""
-        waiting = list(reversed(tasks))
-        while waiting or any(worker.task for worker in self._workers):
-            while waiting and (idle := self._idle()):
-                idle.give(waiting.pop())
+        self._waiting = list(reversed(tasks))
+        while self._waiting or any(worker.task for worker in self._workers):
+            while self._waiting and (idle := self._idle()):
+                idle.give(self._waiting.pop())
             worker, message = self._events.get()
             task = worker.task
             if message["event"] == "progress":
@@ -143,6 +144,11 @@ class Workers:
             worker.task = None
             if task:
                 ended(task, Ended(**message))
+
+    def drop_waiting(self) -> int:
+        """Tasks that nobody has yet are not given out any more; returns how many."""
+        dropped, self._waiting = len(self._waiting), []
+        return dropped
 
     def _idle(self) -> Worker | None:
         """A worker without a task; a further one while there may be more."""
