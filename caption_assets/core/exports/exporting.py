@@ -149,6 +149,8 @@ def verify(objects: ObjectStore, to: str) -> tuple[dict[str, Any], list[str]]:
                 problems.append(f"{folder}{line['name']}: {'has other bytes' if found else 'is missing'}")
             elif summary["format"] == "webdataset" and (samples := _samples(objects, folder + line["name"])) != line["records"]:
                 problems.append(f"{folder}{line['name']}: WebDataset reads {samples} samples, not {line['records']}")
+        if summary["format"] == "lance" and (fault := lance.fault(folder, shard, entry["records"])):
+            problems.append(fault)
         problems += [f"{shard}: {sums[k]} {k}, not {entry[k]}" for k in ("records", "files", "bytes") if sums[k] != entry[k]]
     for key in ("records", "files", "bytes"):
         if summary[key] != sum(entry[key] for entry in summary["shards"].values()):

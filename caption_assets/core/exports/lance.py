@@ -19,10 +19,7 @@ NAME = "captions.lance"
 
 def write(job: ShardJob) -> None:
     """Rows with `shard`, `image` (the picture's own bytes) and the columns of merged."""
-    try:
-        import lance
-    except ImportError:
-        raise ExportError("the format lance needs pylance: pip install 'caption-assets[lance]'") from None
+    lance = _library()
     if "://" in job.target.folder:
         raise ExportError("lance is written to a local folder: copy it to S3 when it is done")
     uri, before = f"{job.target.folder}{NAME}", set()
@@ -44,6 +41,24 @@ def write(job: ShardJob) -> None:
                 path = Path(uri) / "data" / file.path
                 rows = fragment.count_rows() if number == 0 else 0
                 job.target.add(f"{NAME}/data/{file.path}", path.stat().st_size, file_sha256(path), rows)
+
+
+def fault(folder: str, shard: str, records: int) -> str | None:
+    """What is wrong with a shard's rows as Lance reads them, whose deletions and versions lie in files of its own."""
+    lance = _library()
+    try:
+        found = lance.dataset(f"{folder}{NAME}").count_rows(f"shard = '{shard}'")
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"{folder}{NAME}: Lance cannot read it: {str(error)[:200]}"
+    return None if found == records else f"{folder}{NAME}: Lance reads {found} rows of {shard}, not {records}"
+
+
+def _library() -> Any:
+    try:
+        import lance
+    except ImportError:
+        raise ExportError("the format lance needs pylance: pip install 'caption-assets[lance]'") from None
+    return lance
 
 
 def _batches(job: ShardJob, names: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
