@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         head = f"<EncodingType>url</EncodingType><IsTruncated>{truncated}</IsTruncated>{more}"
         self.answer(200, f"<ListBucketResult {NAMESPACE}>{head}{entries}</ListBucketResult>".encode())
 
-    def folders(self, prefix: str, keys: list[str]) -> None:
+    def folders(self, prefix: str, keys: Iterable[str]) -> None:
         """Common prefixes alone, a page of them; the token is a key behind all of the last one."""
         names = dict.fromkeys(k[: k.index("/", len(prefix)) + 1] for k in keys if "/" in k[len(prefix) :])
         page = list(names)[: self.s3.page]
