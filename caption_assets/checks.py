@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from caption_assets.core.sanity import Sanity
 
 GRID_CHECK = "grid_integrity"
+STANDING_CHECKS = ("failed_shards", "shards_up_to_date")
 
 
 def shard_check(ds: Dataset, name: str, asset: str, description: str, blocking: bool = False) -> dg.AssetCheckSpec:
@@ -36,7 +37,9 @@ def merged_checks(ds: Dataset) -> list[dg.AssetCheckSpec]:
             f"The share of records with a caption: a warning below {ds.spec.checks.coverage_warn:g}, an error below "
             f"{ds.spec.checks.coverage_error:g}.",
         ),
-        shard_check(ds, "caption_sanity", "merged", "Texts have letters, differ between pictures, and are of like length and in one script."),
+        shard_check(
+            ds, "caption_sanity", "merged", "Texts have letters, differ between pictures, and are of like length and script."
+        ),
     ]
 
 
@@ -49,19 +52,19 @@ def grid_check(ds: Dataset) -> dg.AssetCheckSpec:
     )
 
 
-def grid_result(ds: Dataset, context: dg.AssetExecutionContext, store: StoreResource) -> dg.AssetCheckResult:
-    """Looks at what lies in the store now; the run's id chooses the sample."""
+def look_at_grids(ds: Dataset, store: StoreResource, shard: str, seed: str) -> tuple[bool, dict[str, Any]]:
+    """Whether the shard's grids are whole as they lie in the store now, and what was seen. seed: chooses the sample."""
     from caption_assets.core.pictures.gridcheck import check_grids
 
-    found = check_grids(store.objects, ds.layout, ds.spec, context.partition_key, context.run.run_id)
+    found = check_grids(store.objects, ds.layout, ds.spec, shard, seed)
     said = {"problems": dg.MetadataValue.text(plain("\n".join(found.problems)))} if found.problems else {}
     note = {"note": found.note} if found.note else {}
-    return dg.AssetCheckResult(
-        check_name=GRID_CHECK,
-        asset_key=ds.key("concat_grids"),
-        passed=not found.problem_count,
-        metadata={**found.figures, "problem_count": found.problem_count, **note, **said},
-    )
+    return not found.problem_count, {**found.figures, "problem_count": found.problem_count, **note, **said}
+
+
+def grid_result(ds: Dataset, context: dg.AssetExecutionContext, store: StoreResource) -> dg.AssetCheckResult:
+    passed, metadata = look_at_grids(ds, store, context.partition_key, context.run.run_id)
+    return dg.AssetCheckResult(check_name=GRID_CHECK, asset_key=ds.key("concat_grids"), passed=passed, metadata=metadata)
 
 
 def coverage_result(ds: Dataset, counts: Mapping[str, Any]) -> dg.AssetCheckResult:

@@ -1,12 +1,17 @@
 """Jobs: what people launch, one run per shard."""
 
+import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
-from caption_assets.checks import GRID_CHECK
+from caption_assets.checks import GRID_CHECK, STANDING_CHECKS, look_at_grids
 from caption_assets.partitions import CONFIG_TAG, PREPARE_ASSETS, SHARD_ASSETS, Dataset
+
+GRIDS_CHECKED = 20
+"""Shards whose grids one run of their check looks at, where none are named."""
 
 
 def dataset_jobs(ds: Dataset) -> list[Any]:
@@ -25,40 +30,68 @@ def dataset_jobs(ds: Dataset) -> list[Any]:
 
 
 def _job(ds: Dataset, name: str, assets: tuple[str, ...], description: str) -> Any:
-    """Steps share one process: chunks make a restart cheap, steps of their own would cost seconds each."""
+    """Steps share one process: chunks make a restart cheap, steps of their own would cost seconds each. A shard's run leaves the
+    standing checks out: they look at all shards."""
     tags: dict[str, Any] = {"dataset": ds.name, **ds.resource_tags(*assets)}
     if "captions" in assets:
         tags[CONFIG_TAG] = ds.config_digest
     return dg.define_asset_job(
         f"{ds.name}_{name}",
-        selection=dg.AssetSelection.assets(*[ds.key(asset) for asset in assets]),
+        selection=dg.AssetSelection.assets(*[ds.key(asset) for asset in assets]) - _standing(ds),
         executor_def=dg.in_process_executor,
         description=description,
         tags=tags,
     )
 
 
+def _standing(ds: Dataset) -> dg.AssetSelection:
+    return dg.AssetSelection.checks(*(dg.AssetCheckKey(ds.key("merged"), name) for name in STANDING_CHECKS))
+
+
 def checks_job(ds: Dataset) -> Any:
     """The standing checks over all shards, without materializing anything."""
-    keys = [dg.AssetCheckKey(ds.key("merged"), name) for name in ("failed_shards", "shards_up_to_date")]
     return dg.define_asset_job(
         f"{ds.name}_checks",
-        selection=dg.AssetSelection.checks(*keys),
+        selection=_standing(ds),
         executor_def=dg.in_process_executor,
         description="Looks for shards whose last run failed and for shards that are out of date.",
         tags={"dataset": ds.name},
     )
 
 
-def check_grids_job(ds: Dataset) -> Any:
-    """The one check of shards that is of use by itself: it reads the store again."""
-    return dg.define_asset_job(
-        f"{ds.name}_check_grids",
-        selection=dg.AssetSelection.checks(dg.AssetCheckKey(ds.key("concat_grids"), GRID_CHECK)),
-        executor_def=dg.in_process_executor,
-        description="Opens the grids of a shard again and compares them with its mapping; makes nothing, asks nothing.",
-        tags={"dataset": ds.name},
+def check_grids_job(ds: Dataset) -> dg.JobDefinition:
+    """Launched without config from the UI: grid_integrity of some shards, others each time, or of those that `shards` names.
+    (Dagster cannot give partitions to a job of checks alone.)"""
+
+    @dg.op(
+        name=f"{ds.name}__check_grids",
+        required_resource_keys={"store"},
+        config_schema={"shards": dg.Field([str], default_value=[], description=f"none: {GRIDS_CHECKED} by chance")},
     )
+    def check(context: dg.OpExecutionContext) -> Iterator[Any]:
+        key, store = ds.key("concat_grids"), context.resources.store
+        made = sorted(context.instance.get_materialized_partitions(key))
+        chosen = context.op_config["shards"] or random.sample(made, min(GRIDS_CHECKED, len(made)))
+        damaged = []
+        for shard in chosen:
+            passed, metadata = look_at_grids(ds, store, shard, context.run_id)
+            yield dg.AssetCheckEvaluation(key, GRID_CHECK, passed, metadata=metadata, partition=shard)
+            damaged += [] if passed else [shard]
+        if damaged:
+            raise dg.Failure(f"{ds.name}: {GRID_CHECK} failed for {', '.join(damaged)}", allow_retries=False)
+        context.log.info(f"looked at the grids of {len(chosen)} shards: they are whole")
+        yield dg.Output(None)
+
+    @dg.job(
+        name=f"{ds.name}_check_grids",
+        executor_def=dg.in_process_executor,
+        tags={"dataset": ds.name},
+        description="Opens the grids of some shards again and compares them with their mappings; makes nothing, asks nothing.",
+    )
+    def job() -> None:
+        check()
+
+    return job
 
 
 def recaption_out_of_date(ds: Dataset) -> dg.JobDefinition:

@@ -118,9 +118,19 @@ def _outlook(place: Workplace, seen: Seen, told: dict[str, list[Told]], asked: d
     waiting = [s.shard for s in seen.shards if s.status != "done" and s.shard not in asking and s.shard not in asked]
     more = sum(events[0].more for events in asking.values()) + _wanted(place, seen, waiting, asking)
     age = sum(now - events[0].at for events in asking.values()) / len(asking)
-    left = terminal.duration(max(0.0, more / rate - age))
+    left = terminal.duration(max(0.0, more / rate - age) + _tail(place, seen))
     shards = sum(s.status != "done" for s in seen.shards)
     yield f"{seen.ds.name}: {rate:,.1f} pictures/s; about {left} left for all of the {shards} shards that are not done"
+
+
+def _tail(place: Workplace, seen: Seen) -> float:
+    """Seconds that shards took of late from their last answer to their end."""
+    ends = []
+    for asset in ("captions", "failed"):  # failed and merged come together; its events carry no pictures
+        records = place.instance.fetch_materializations(seen.ds.key(asset), limit=EVENTS).records
+        ends.append({(record.run_id, record.partition_key): record.timestamp for record in records})
+    took = [ends[1][run] - asked for run, asked in ends[0].items() if run in ends[1]]
+    return sum(took) / len(took) if took else 0.0
 
 
 def _spans(asking: dict[str, list[Told]]) -> Iterator[Span]:
