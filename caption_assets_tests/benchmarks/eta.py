@@ -21,10 +21,12 @@ from pathlib import Path
 import dagster as dg
 
 from caption_assets_tests.benchmarks import collection
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.project import Project
 
 PARTS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 RUN = "import caption_assets.commands.telling as t; t.SAY_EVERY_S = 1; from caption_assets.cli import main; main(['run'])"
+QUICK = (400, 4, 20)
 UNITS = {"s": 1, "min": 60, "h": 3600}
 Said = list[tuple[float, float]]
 """(when, seconds left as told)"""
@@ -109,13 +111,22 @@ def shown(pictures: int, run: Lines, watch: Lines, shards: dict[str, list[tuple[
     asked = end - counts[0][0]
     print(f"{pictures:,} pictures in {asked:.0f} s, {pictures / asked:.0f} a second, after {counts[0][0] - begin:.0f} s of start")
     print(f"{'pictures done':16}{'lines of run':>30}{'status --watch':>30}")
-    told = run.left("answers"), watch.left("photos:")
+    told = {"lines of run": run.left("answers"), "status --watch": watch.left("photos:")}
+    marks = {share: next((at for at, done in counts if done >= share * pictures), end) for share in PARTS}
     for part in itertools.pairwise(PARTS):
-        since, until = (next((at for at, done in counts if done >= share * pictures), end) for share in part)
-        cells = [_errors([(left, end - at) for at, left in said if since <= at < until]) for said in told]
+        cells = [_errors(_pairs(said, end, *(marks[share] for share in part))) for said in told.values()]
         print(f"{part[0]:4.0%} to {part[1]:4.0%}    {cells[0]:>30}{cells[1]:>30}")
     for line, said in shards.items():
         print(f"observations of the shard that is {line}: {_errors(said)}")
+    for name, pairs in told.items():
+        errors = [abs(left / took - 1) * 100 for left, took in _pairs(pairs, end, marks[PARTS[0]], marks[PARTS[-2]])]
+        what = f"time left in {name}, from {PARTS[0]:.0%} to {PARTS[-2]:.0%} of the pictures"
+        report(Figure(f"{what}: worst error", "%", max(errors, default=0.0), at_most=10))
+
+
+def _pairs(said: Said, end: float, since: float, until: float) -> list[tuple[float, float]]:
+    """(seconds left as told, seconds that it took) of what was told between two moments."""
+    return [(left, end - at) for at, left in said if since <= at < until]
 
 
 def _errors(pairs: list[tuple[float, float]]) -> str:
