@@ -109,7 +109,7 @@ def vllm(engine: EngineConfig) -> Iterator[Finding]:
     yield from _model(engine)
     yield _gpus(engine)
     for server in engine_status():
-        if server.model == engine.model:
+        if server.model == engine.model and server.state != "ended":
             yield Finding("ok", "server", engine.model, f"{server.state} at {server.endpoint}, idle {server.idle}")
 
 
