@@ -17,7 +17,7 @@ from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from caption_assets.core.loop.leases import hold, user_name
+from caption_assets.core.loop.leases import NOT_BEGUN, hold, user_name
 from caption_assets.liveness import bury_predecessor
 from caption_assets.partitions import Dataset
 from caption_assets.presence import HOST_TAG, USER_TAG, started_by
@@ -62,7 +62,7 @@ class Runner:
         no run is made. Raises LeaseHeld, and makes no run, while another run holds the shard. An interrupt inside ends the run as
         failed and comes back as success=False: the caller has to look for it.
         """
-        lease = hold(self.objects, ds.layout.lease(shard), f"not-begun-{uuid.uuid4().hex[:8]}") if shard else nullcontext()
+        lease = hold(self.objects, ds.layout.lease(shard), f"{NOT_BEGUN}{uuid.uuid4().hex[:8]}") if shard else nullcontext()
         with lease as held:
             bury_predecessor(self.instance, held)
             if shard and known is not None and (done_by := self._done_since(ds, shard, known)):

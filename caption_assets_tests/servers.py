@@ -178,7 +178,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @contextmanager
 def running_postgres(host: str = "127.0.0.1", max_connections: int = 200) -> Iterator[PostgresServer]:
-    """A server on a free port of `host` (an address of this machine), without durability. As root it runs as an unprivileged user, as it demands."""
+    """A server on a free port of this address, without durability. As root it runs as an unprivileged user, as it demands."""
     found = sorted(Path("/").glob(f"{POSTGRES_PROGRAMS[1:]}/initdb"))
     if not found:
         installable = os.getuid() == 0 and shutil.which("apt-get")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
 
 TTL_S = 90.0
+NOT_BEGUN = "not-begun-"
+"""What the run id of a lease begins with that was taken for a run that is still to be made."""
 READ_BACK_S = 0.25
 """Two that take a dead lease at once, or a free one in a store without conditional puts: the later write wins, both see it."""
 
@@ -45,7 +47,8 @@ class Lease:
     def who(self) -> str:
         """In words: the user, the host, the run and the process."""
         pid = [*self.holder.split(":"), "?", "?", "?"][2]
-        return f"{self.user or 'somebody'} on {self.host} (run {self.run_id}, process {pid})"
+        run = "a run about to begin" if self.run_id.startswith(NOT_BEGUN) else f"run {self.run_id}"
+        return f"{self.user or 'somebody'} on {self.host} ({run}, process {pid})"
 
 
 class LeaseHeld(Exception):
