@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from caption_assets.config import S3Config
 from caption_assets.core.storage.localstore import LocalObjects
 from caption_assets.core.storage.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Objects, Throttled
+
+if TYPE_CHECKING:
+    from caption_assets.config import S3Config
 
 __all__ = ["NotAFile", "ObjectError", "ObjectInfo", "ObjectMissing", "ObjectStore", "Objects", "Throttled", "scratch_dir"]
 
@@ -27,10 +29,19 @@ class ObjectStore:
     """Every address the configuration allows, behind one object that dispatches by scheme. Thread-safe; cheap to make."""
 
     def __init__(self, s3: S3Config | None = None) -> None:
-        self.s3 = s3 or S3Config()
+        self._config = s3
         self._local = LocalObjects()
         self._s3: Objects | None = None
         self._hf: Objects | None = None
+
+    @property
+    def s3(self) -> S3Config:
+        """How S3 is reached. The config's models are imported when that is asked for: worker processes start without them."""
+        if self._config is None:
+            from caption_assets.config import S3Config
+
+            self._config = S3Config()
+        return self._config
 
     def of(self, uri: str) -> Objects:
         """The store that holds `uri`."""

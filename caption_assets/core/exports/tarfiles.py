@@ -36,6 +36,10 @@ class FilePart:
     size: int
     offset: int = 0
 
+    def __reduce__(self) -> tuple[type[FilePart], tuple[str, int, int]]:
+        """Its way to a worker at half the usual cost."""
+        return FilePart, (self.path, self.size, self.offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -46,6 +50,9 @@ class Sample:
 
     key: str
     files: Mapping[str, Any]
+
+    def __reduce__(self) -> tuple[type[Sample], tuple[str, Mapping[str, Any]]]:
+        return Sample, (self.key, self.files)
 
     def tar_bytes(self) -> int:
         """What the sample takes in a tar."""

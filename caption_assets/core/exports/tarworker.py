@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from caption_assets.config import S3Config
 from caption_assets.core.exports.tarfiles import Contents, Sample, TarReport, write_tar
 from caption_assets.core.objectstore import ObjectStore, scratch_dir
+
+if TYPE_CHECKING:
+    from caption_assets.config import S3Config
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Setup:
 
     folder: str
     fingerprint: str | None
-    s3: S3Config
+    s3: S3Config | None
     contents: Callable[[], Contents]
 
     def receipt(self, name: str) -> str:

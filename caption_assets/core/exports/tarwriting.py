@@ -63,7 +63,7 @@ def write_shards(
     other tars of this prefix replaced or removed. contents: a function importable by name that makes the Contents for what is not
     bytes. progress: called for each finished tar. Raises WorkerFailed, ObjectError, or what the samples raise.
     """
-    setup = Setup(folder.rstrip("/") + "/", fingerprint, s3 or S3Config(), contents)
+    setup = Setup(folder.rstrip("/") + "/", fingerprint, s3, contents)
     objects = ObjectStore(setup.s3)
     _sweep(setup.folder, prefix)
     order: list[str] = []
