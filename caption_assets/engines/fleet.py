@@ -156,9 +156,11 @@ class FleetSession:
         else:
             self._counts["faults"] += 1
             endpoint.fault(outcome.message)
-        if (spent or came is Came.TIMEOUT) and endpoint.state is not State.OUT:
+        if came is Came.TIMEOUT and not spent and endpoint.state is not State.OUT:
+            self._inspector.begin(endpoint)
+        if spent and endpoint.state is not State.OUT:
             verdict = await self._inspector.verify(endpoint, failed_at)
-            if spent and verdict is Verdict.GOOD:
+            if verdict is Verdict.GOOD:
                 error = f"{'timeout' if came is Came.TIMEOUT else 'model_error'}: {outcome.message}"
                 return ChatReply(request.request_id, None, None, error, None, None, 0.0, endpoint.url, time.time())
         if tries.total() >= MOST_TRIES:

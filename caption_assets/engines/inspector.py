@@ -156,14 +156,24 @@ class Inspector:
         give_up = time.monotonic() + self._pace.throttled_s
         while True:
             await asyncio.sleep(max(0.0, endpoint.cool_until - time.monotonic()))
-            timeout_s = min(self._timeout_s, max(self._pace.canary_timeout_s, self._pace.stall_factor * self.slowest_s))
-            if endpoint.suspect:
-                timeout_s = self.stall_s
-            self.canaries += 1
-            try:
-                outcome = await asyncio.wait_for(endpoint.client.ask(canary.request, canary=True), timeout_s)
-            except asyncio.TimeoutError:
-                return Outcome(Came.TIMEOUT, f"{endpoint.url}: no answer to a canary within {timeout_s:g} s")
+            outcome = await self._outcome(endpoint, canary)
             if outcome.came is not Came.THROTTLED or time.monotonic() > give_up:
                 return outcome
             endpoint.throttled(outcome.retry_after)
+
+    async def _outcome(self, endpoint: Endpoint, canary: Canary) -> Outcome:
+        """Of one try. An endpoint that meanwhile owes real answers, too, is not waited for longer than these."""
+        self.canaries += 1
+        task, sent = asyncio.create_task(endpoint.client.ask(canary.request, canary=True)), time.monotonic()
+        try:
+            while not task.done():
+                timeout_s = min(self._timeout_s, max(self._pace.canary_timeout_s, self._pace.stall_factor * self.slowest_s))
+                if endpoint.suspect:
+                    timeout_s = self.stall_s
+                left_s = sent + timeout_s - time.monotonic()
+                if left_s <= 0:
+                    return Outcome(Came.TIMEOUT, f"{endpoint.url}: no answer to a canary within {timeout_s:.3g} s")
+                await asyncio.wait({task}, timeout=min(left_s, self._pace.tick_s))
+            return task.result()
+        finally:
+            task.cancel()

@@ -55,6 +55,8 @@ class Tender:
         lost = endpoint.state is State.DOWN and time.monotonic() - endpoint.down_at > self._pace.lost_s
         if lost and endpoint.unproven and self._members.up:
             self._members.revoke(endpoint)
+        if endpoint.checking and endpoint.state is State.UP:
+            endpoint.suspect |= self._stalled(endpoint)
         if endpoint.checking or endpoint.coming_back or self._members.down:
             return
         if endpoint.state is State.NEW:

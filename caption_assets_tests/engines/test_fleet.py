@@ -78,6 +78,14 @@ def test_an_endpoint_that_stops_answering_costs_no_record(stubs, trouble):
     assert "quarantined" not in figures and figures["outages"] == 1
 
 
+def test_an_endpoint_that_stops_answering_with_a_canary_under_way_is_not_waited_for_longer_than_its_requests(stubs):
+    pace = dataclasses.replace(HASTY, canary_timeout_s=60, first_canary=30, canary_every=30)
+    shard = Shard(300)
+    figures = caption(shard, fleet(urls(stubs("hang:32", "ok")), pace, request_timeout_s=30))
+    assert not shard.wrong
+    assert figures["outages"] == 1 and figures["timeouts"] == 0, "its requests were taken back, none ran into its time-out"
+
+
 def test_an_endpoint_that_comes_back_is_used_again(stubs):
     servers = stubs("ok", "ok")
     shards = [Shard(60, seed=n) for n in range(200)]
