@@ -32,9 +32,11 @@ from caption_assets.core.plan.plans import Generation, Plan, PlannedShard
 from caption_assets.core.planning import load_plan, make_plan
 from caption_assets.core.storage.objects import ByteStream, Objects
 from caption_assets_tests.benchmarks import manyshards
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.project import Project
 
 LINE = b'{"uri":"a.jpg"}\n'
+QUICK = ("--shards", 3000)
 SHARD_SIZE = 10_000
 CATALOG_SHARDS = 100
 REGISTERED = 40_000
@@ -256,6 +258,7 @@ def main() -> None:
                 figures = [found.pop(key) for key in ("seconds", "cpu", "mb")]
                 said = ", ".join(f"{key} {value}" for key, value in found.items())
                 print(f"{step:45}{figures[0]:9.1f}{figures[1]:9.1f}{figures[2]:9}  {said}", flush=True)
+                report(Figure(f"{given.shards:,} shards: {step}", "s", figures[0], note=f"{figures[2]} MB"))
 
 
 if __name__ == "__main__":

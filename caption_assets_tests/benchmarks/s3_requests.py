@@ -21,11 +21,13 @@ from caption_assets.core.pictures.gridding import build_grids
 from caption_assets.core.planning import make_plan
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import write_parquet
+from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.core.scripted import Scripted
 from caption_assets_tests.core.shardkit import SMALL_GRID, Shard, jpeg
 from caption_assets_tests.servers import set_test_keys
 from caption_assets_tests.stubs.s3_server import FakeS3
 
+QUICK = ()
 FEW, MANY = 400, 2000
 STAGES = ("shard_plan", "manifest", "concat_grids", "captions", "recaptions", "merged")
 Requests = dict[str, Counter[str]]
@@ -94,6 +96,8 @@ def main(grid: str = "2x2") -> None:
         for op, (fixed, slope) in requests.items():
             print(f"{stage:14}{op:9}{fixed:9.1f}{slope:13.5f}{fixed + 10_000 * slope:17,.0f}")
     print(f"{'objects left':23}{objects[0]:9.1f}{objects[1]:13.5f}{objects[0] + 10_000 * objects[1]:17,.0f}")
+    asked = sum(fixed + 10_000 * slope for requests in lines.values() for fixed, slope in requests.values())
+    report(Figure(f"S3 requests for a shard of 10,000 pictures, {grid}, all stages", "", asked))
 
 
 if __name__ == "__main__":
