@@ -30,6 +30,7 @@ class Host:
     hub: str
     inside: tuple[str, ...]
     settings: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def home(self, project: Project) -> Path:
         return project.folder / "homes" / self.name
@@ -37,7 +38,7 @@ class Host:
     def popen(self, project: Project, *command: str, user: str = "somebody") -> subprocess.Popen[str]:
         named = ["sh", "-c", f'hostname {self.name} && exec "$@"', "sh"]
         home = {"DAGSTER_HOME": str(self.home(project)), "USER": user}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self.inside, *named, *command],
             cwd=project.folder,
             env={**project.environment, **home, **self.settings},
@@ -45,6 +46,8 @@ class Host:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        self.started.append(process)
+        return process
 
     def start(self, project: Project, *arguments: str, user: str = "somebody") -> subprocess.Popen[str]:
         """Starts `caption-assets …` on this host."""
@@ -64,7 +67,19 @@ def ended(process: subprocess.Popen[str], *codes: int, timeout_s: float = TIMEOU
 
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """alpha and beta."""
+    """alpha and beta; what still runs there at the end is killed."""
+    with _two_hosts() as hosts:
+        try:
+            yield hosts
+        finally:
+            for process in [process for host in hosts for process in host.started]:
+                if process.poll() is None:
+                    process.kill()  # its workers end with it
+                    process.communicate()
+
+
+@contextmanager
+def _two_hosts() -> Iterator[tuple[Host, Host]]:
     names = ("alpha", "beta")
     if os.getuid() == 0 and shutil.which("ip"):
         network = _Network(names)

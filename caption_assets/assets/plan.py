@@ -69,9 +69,11 @@ def _plan(context: dg.AssetExecutionContext, ds: Dataset, store: StoreResource) 
 
 
 def plan_problems(instance: dg.DagsterInstance, ds: Dataset) -> list[str]:
-    """What the last run of the plan found changed or gone, in words."""
-    key = dg.AssetCheckKey(ds.key("shard_plan"), CHECK)
-    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    """What the last run of the plan found changed or gone, in words. Runs that others are at just now are left out."""
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
+
+    key, ended = dg.AssetCheckKey(ds.key("shard_plan"), CHECK), {Status.SUCCEEDED, Status.FAILED}
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=ended)
     event = records[0].event.dagster_event if records and records[0].event else None
     problems = event.asset_check_evaluation_data.metadata.get("problems") if event else None
     return str(problems.value).splitlines() if problems else []
