@@ -73,6 +73,17 @@ def test_loops_of_every_length_are_looked_at() -> None:
         assert not passed or left_alone(text, filters, PROMPT), text
 
 
+def test_long_texts_of_few_words_are_looked_at() -> None:
+    """However long, a text half of whose words stood in it before may be made of the same few phrases."""
+    chance = random.Random(6)
+    filters = FiltersConfig(max_chars=100_000)
+    bodies = [" ".join(caption(chance) for _ in range(9)) for _ in range(4)]
+    texts = [f"{body} {' '.join([caption(chance)] * rounds)}" for body in bodies for rounds in range(2, 14)]
+    for text, passed in zip(texts, passes(texts, filters, PROMPT), strict=True):
+        assert not passed or left_alone(text, filters, PROMPT), text
+    assert not all(left_alone(text, filters, PROMPT) for text in texts)
+
+
 def test_nearly_all_captions_pass() -> None:
     chance = random.Random(7)
     texts = [caption(chance) for _ in range(5000)]

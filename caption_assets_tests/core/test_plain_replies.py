@@ -82,7 +82,7 @@ PIECES = [
     "```",
     "()",
 ]
-ODD = ["", " x", "x ", 'a "b"', "a\\b", "é", "x\n", "{", "a & b", "<b>", "```", "[x]", "~~~", "a\x01"]
+ODD = ["", " x", "x ", 'a "b"', "a\\b", "é", "x\n", "{", "a & b", "a &amp; b", "<b>", "```", "[x]", "~~~", "a\x01"]
 TEXTS = st.one_of(st.sampled_from(["a cat", "A dog."]), st.sampled_from(["a cat", "A dog.", *ODD]))
 KEYS = st.one_of(
     st.just(str), st.sampled_from([str, "0{}".format, " {}".format, "{}0".format, "{} ".format, lambda n: chr(48 + n)])
