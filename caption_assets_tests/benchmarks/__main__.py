@@ -133,6 +133,8 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, default=Path(__file__).parents[2] / "docs", help="the folder that is written to")
     given = parser.parse_args()
     form, file = "full" if given.full else "quick", given.docs / page.RESULTS
+    given.docs.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the benchmark at work is ended, too
     for name in given.names or names():
         done = run(name, form)
         known = json.loads(file.read_text())["benchmarks"] if file.exists() else {}

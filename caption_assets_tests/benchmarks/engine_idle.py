@@ -22,7 +22,7 @@ from caption_assets_tests.benchmarks import collection
 from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.project import Project
 
-QUICK = (8, 500)
+QUICK = (6, 1000)
 
 
 def gaps(log: Path, rate: float) -> tuple[list[tuple[float, float]], list[float]]:
