@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -28,21 +29,23 @@ from typing import Any
 from caption_assets.engines.processes import die_with_parent
 from caption_assets_tests.servers import free_port
 
-HEAD = "127.0.0.2"
 MARK, NODE = "CAPTION_ASSETS_TEST_CLUSTER", "CAPTION_ASSETS_TEST_NODE"
-UP_S = 240
+UP_S = 600
 """Generous: on an idle machine a head takes 8 s, a worker 4 s."""
 OBJECT_STORE_BYTES = 80_000_000
 
 
 @dataclass
 class RayCluster:
-    """folder: Ray's own files; jobs: address of the jobs API; environment: of all nodes and their jobs."""
+    """folder: Ray's own files; head, workers: addresses, no other cluster's; port: the head's; jobs: address of the jobs API;
+    environment: of all nodes and their jobs."""
 
     folder: Path
+    head: str
     port: int
     jobs: str
     environment: dict[str, str]
+    workers: list[str]
     nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -51,13 +54,21 @@ class RayCluster:
         return {name: value for name, value in self.environment.items() if name.startswith("RAY_AUTH")}
 
     def start_node(self, host: str, cpus: int, *more: str) -> None:
-        """A node at `host` (127.0.0.N), without waiting for it; a worker where `more` does not say that it is the head."""
+        """A node at `host`, without waiting for it; a worker where `more` does not say that it is the head."""
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--node-ip-address", host, "--num-cpus", str(cpus)]
-        command += ["--object-store-memory", str(OBJECT_STORE_BYTES), "--temp-dir", str(self.folder), "--disable-usage-stats"]
-        command += ["--block", *(more or ("--address", f"{HEAD}:{self.port}"))]
+        command += [
+            "--object-store-memory",
+            str(OBJECT_STORE_BYTES),
+            "--temp-dir",
+            str(self.folder),
+            "--disable-usage-stats",
+            "--include-log-monitor",
+            "false",
+        ]
+        command += ["--block", *(more or ("--address", f"{self.head}:{self.port}"))]
         if has_host_names():
             command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host_name(host), *command]
-        with open(self.folder / f"{host}.log", "wb") as log:
+        with open(self.folder / f"{host}.log", "ab") as log:
             self.nodes[host] = subprocess.Popen(
                 command,
                 stdout=log,
@@ -109,6 +120,7 @@ class RayCluster:
         """A node, when it is up. Ray gives up a node that is not up within 30 s, which a busy machine may need."""
         end = time.monotonic() + UP_S
         while time.monotonic() < end:
+            self._end(host)
             self.start_node(host, cpus, *more)
             while self.nodes[host].poll() is None and time.monotonic() < end:
                 try:
@@ -128,8 +140,12 @@ class RayCluster:
 
     def kill_node(self, host: str) -> None:
         """SIGKILL to everything of a node at once, as if its machine had lost power."""
+        self._end(host)
+
+    def _end(self, host: str) -> None:
         _end_all(lambda: self.processes(lambda _, environment: environment.get(NODE) == host))
-        self.nodes.pop(host).wait()
+        if host in self.nodes:
+            self.nodes.pop(host).wait()
 
 
 def host_name(host: str) -> str:
@@ -143,12 +159,12 @@ def has_host_names() -> bool:
 
 
 @contextmanager
-def ray_cluster(
-    cpus: int = 0, workers: Mapping[str, int] | None = None, environment: Mapping[str, str] | None = None
-) -> Iterator[RayCluster]:
-    """A head and workers (address and CPUs), all up. cpus: what the head takes jobs with; environment: more for all nodes."""
+def ray_cluster(cpus: int = 0, workers: int = 0, environment: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+    """A head with so many CPUs for jobs and workers with one CPU each, all up. environment: more for all nodes."""
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
-        dashboard = free_port()
+        # Some ports of Ray are always the same: another cluster on this machine has other addresses.
+        network = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}"
+        head, dashboard = f"{network}.1", free_port()
         settings = {
             **(environment or {}),
             MARK: uuid.uuid4().hex,
@@ -156,13 +172,14 @@ def ray_cluster(
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
         }
-        cluster = RayCluster(Path(name), free_port(HEAD), f"http://127.0.0.1:{dashboard}", settings)
-        head = ["--head", "--port", str(cluster.port), "--ray-client-server-port", str(free_port(HEAD))]
-        head += ["--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)]
+        hosts = [f"{network}.{n + 2}" for n in range(workers)]
+        cluster = RayCluster(Path(name), head, free_port(head), f"http://127.0.0.1:{dashboard}", settings, hosts)
+        arguments = ["--head", "--port", str(cluster.port), "--ray-client-server-port", str(free_port(head))]
+        arguments += ["--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)]
         try:
-            cluster.bring_up(HEAD, cpus, *head)
-            for host, its_cpus in (workers or {}).items():
-                cluster.bring_up(host, its_cpus)
+            cluster.bring_up(head, cpus, *arguments)
+            for host in hosts:
+                cluster.bring_up(host, 1)
             yield cluster
         finally:
             for node in cluster.nodes.values():
