@@ -111,7 +111,7 @@ def main(count: int = 1000, rounds: int = 5) -> None:
     beside: dict[str, Any] = {"floor": each["bare aiohttp"], "floor_way": "aiohttp, bodies ready", "of_floor": 1.5}
     if "openai SDK" in each:
         beside |= {"obvious": each["openai SDK"], "obvious_way": "openai SDK"}
-    report(Figure("request with a picture of 60 KB", "CPU ms", each["client"], **beside, peers={"openai SDK": 5.4}))
+    report(Figure("request with a picture of 60 KB", "CPU ms", each["client"], **beside))
     report(Figure("the same through a fleet's session", "CPU ms", each["session"], **{**beside, "of_floor": None}))
 
 

@@ -113,9 +113,10 @@ def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def ratio_plot(figures: Sequence[dict[str, Any]], path: Path) -> bool:
-    """Ours over the obvious way, and over the floor, with the targets; False where there is nothing to show."""
+    """Ours over the obvious way, and over the floor, with the targets, of figures of which less is better; False where there are
+    none."""
     plt = _pyplot()
-    columns = [(to, [f for f in figures if f[f"ratio_{to}"]]) for to in ("obvious", "floor")]
+    columns = [(to, [f for f in figures if f[f"ratio_{to}"] and not f["unit"].endswith("/s")]) for to in ("obvious", "floor")]
     columns = [(to, shown) for to, shown in columns if shown]
     if not columns:
         return False
@@ -135,7 +136,7 @@ def ratio_plot(figures: Sequence[dict[str, Any]], path: Path) -> bool:
         axis.set_xscale("log")
         axis.set_xticks([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50], labels=["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"])
         axis.minorticks_off()
-        axis.set_xlim(min(0.9, *ratios) / 1.3, max(1.1, *ratios) * 1.5)
+        axis.set_xlim(min(0.9, *ratios) / 1.3, max(1.1, *ratios, *filter(None, targets)) * 1.6)
         axis.set_yticks(list(places), [f["name"] for f in shown], fontsize=8)
         axis.invert_yaxis()
         axis.set_title(f"ours / {'the obvious way' if to == 'obvious' else 'the floor'} (black: target)", fontsize=10)
