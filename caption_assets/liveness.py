@@ -34,6 +34,7 @@ def clear_dead_runs(instance: dg.DagsterInstance, datasets: Iterable[Dataset], o
         why = _death(instance, run, by_name, objects) or _never_began(instance, run)
         if why:
             _bury(instance, run, why)
+            _remove_lease(run, by_name, objects)
             cleared.append(run.run_id)
     free_slots_of_ended_runs(instance)
     return cleared
@@ -49,6 +50,21 @@ def bury_predecessor(instance: dg.DagsterInstance, held: Held | None) -> None:
 
 def _bury(instance: dg.DagsterInstance, run: dg.DagsterRun, why: str) -> None:
     instance.report_run_failed(run, message=f"{why}; found by caption-assets")
+
+
+def _remove_lease(run: dg.DagsterRun, datasets: dict[str, Dataset], objects: ObjectStore) -> None:
+    """Only tidies up: nobody has to wait for a dead lease."""
+    from caption_assets.core.loop.leases import read_lease
+    from caption_assets.core.objectstore import ObjectError
+
+    ds = datasets.get(dataset_of(run) or "")
+    uri = lease_of(run, ds.config.store) if ds else None
+    try:
+        lease = read_lease(objects, uri) if uri else None
+        if uri and lease is not None and lease.run_id == run.run_id:
+            objects.delete(uri)
+    except (ObjectError, OSError) as error:
+        dg.get_dagster_logger().warning(f"the lease {uri} of a dead run stays: {error}")
 
 
 def free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:

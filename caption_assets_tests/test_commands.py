@@ -183,6 +183,7 @@ def test_a_killed_run_goes_on_where_it_was(stub, tmp_path, asked):
     finally:
         stub.latency = (0.0, 0.0)
     assert project.status()["shard-00000"]["status"] == "failed"
+    assert not [name for name in project.files() if "/leases/" in name], "the lease went with the dead run"
     said = project.command("run")
     assert "24 captioned, 0 failed" in said
     assert asked()["grid"] <= 6 + 1 + 3, "what was stored is not asked again"
