@@ -14,10 +14,12 @@ from dagster._config import process_config, resolve_to_config_type
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.launcher import LaunchRunContext
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._serdes import ConfigurableClassData
 from dagster_k8s import K8sRunLauncher
 
 from caption_assets.config import Config
 from caption_assets.configfile import load_config
+from caption_assets.coordinator import ResourcesRunCoordinator
 from caption_assets.definitions import build
 from caption_assets.instance import step_logs_yaml
 from caption_assets.steplogs import S3StepLogs
@@ -189,6 +191,14 @@ def test_step_logs_go_where_the_config_has_its_store(config):
     given = VALUES["computeLogManager"]["config"]["customComputeLogManager"]
     assert given == yaml.safe_load(step_logs_yaml(config))["compute_logs"]
     assert process_config(resolve_to_config_type(S3StepLogs.config_type()), given["config"]).success
+
+
+def test_the_run_queue_gives_runs_of_the_asset_graph_their_resources():
+    given = VALUES["dagsterDaemon"]["runCoordinator"]["config"]["customRunCoordinator"]
+    made = ConfigurableClassData(given["module"], given["class"], yaml.safe_dump(given["config"])).rehydrate(
+        as_type=ResourcesRunCoordinator
+    )
+    assert isinstance(made, ResourcesRunCoordinator)
 
 
 def test_values_hold_no_secret_and_show_nothing_beyond_the_cluster():
