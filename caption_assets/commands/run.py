@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,8 +24,10 @@ Todo = list[tuple[str, tuple[str, ...], "int | None"]]
 """Shards with what each needs, and the storage id of its latest merge (0: none yet)."""
 SAMPLED = 20
 """Prepared shards from which is learnt how many records others have."""
+COUNTING_S = 30.0
+"""So long are the requests of prepared shards counted before the first shard is begun."""
 Counts = dict[str, "Pending | None"]
-"""What each shard would ask now; None while it is not prepared."""
+"""What each shard would ask now; None while it is not prepared, or was not counted."""
 
 
 @dataclass
@@ -114,7 +117,7 @@ def _run_shards(
     if not todo:
         print(f"{ds.name}: nothing to do, every shard is done")
         return _index(place, workers, ds, outcome)
-    counts = {shard: pending(place, ds, shard) if "captions" in needs else None for shard, needs, _ in todo}
+    counts = _counted(place, ds, todo)
     print(f"{ds.name}: {len(todo)} shards to do, {_requests(todo, counts)}", flush=True)
     numbers = itertools.count(1)
 
@@ -174,14 +177,22 @@ def _answers(place: Workplace, ds: Dataset, todo: Todo, counts: Counts) -> dict[
     return found
 
 
+def _counted(place: Workplace, ds: Dataset, todo: Todo) -> Counts:
+    """A hundred thousand prepared shards are not all looked at before the first is begun."""
+    until = time.monotonic() + COUNTING_S
+    return {
+        shard: pending(place, ds, shard) if "captions" in needs and time.monotonic() < until else None for shard, needs, _ in todo
+    }
+
+
 def _requests(todo: Todo, counts: Counts) -> str:
-    """How many requests the work means, in words; shards without grids yet are counted once these are there."""
+    """How many requests the work means, in words, as far as it was counted."""
     wanted = [counts[shard] for shard, needs, _ in todo if "captions" in needs]
     known = [count for count in wanted if count is not None]
     said, unknown = f"{sum(count.requests for count in known):,} requests", len(wanted) - len(known)
     if unknown and not known:
         return "requests not counted yet: nothing is prepared"
-    return said + (f" and those of {unknown} shards that are not prepared yet" if unknown else "")
+    return said + (f" and those of {unknown} shards that are not prepared or not counted yet" if unknown else "")
 
 
 def pending(place: Workplace, ds: Dataset, shard: str) -> Pending | None:

@@ -32,7 +32,7 @@ def _add(file: pq.ParquetFile, wanted: set[str], found: Counter[str]) -> None:
 
 def records_expected(plan: Plan, shards: Iterable[str], known: Mapping[str, float]) -> dict[str, float | None]:
     """Records of each shard: as known, else as planned, else by its bytes, of which other shards have so many a record. None
-    where nothing is known of any; where all of them are like that, their bytes take the place of records: the proportion is right."""
+    where nothing is known of any; where all are like that, their bytes take the place of records: the proportion is right."""
     chosen = list(shards)
     counts = {shard: known.get(shard, plan.records(shard)) for shard in chosen}
     if None not in counts.values():
