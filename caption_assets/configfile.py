@@ -32,20 +32,51 @@ def load_config(path: str | os.PathLike[str] | None = None) -> Config:
         if named:
             raise ConfigError(f"{file}: no such config file; `caption-assets init` writes an example")
         return Config()
-    import yaml
-
-    try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file}: not a readable YAML file: {error}") from None
+    raw = _read_yaml(file)
     if raw is None:
         return Config()
     if not isinstance(raw, dict):
         raise ConfigError(f"{file}: must be a mapping with the keys {', '.join(Config.model_fields)}")
     try:
         return Config.model_validate(_absolute(_substitute(raw, file, ""), file.parent))
+    except RecursionError:
+        raise ConfigError(f"{file}: a value holds itself, or values lie too deep in each other") from None
     except ValidationError as error:
         raise ConfigError(f"{file}:\n" + "\n".join(f"  {describe_error(e)}" for e in error.errors())) from None
+
+
+def json_schema() -> dict[str, Any]:
+    """For editors: `# yaml-language-server: $schema=…`."""
+    schema = Config.model_json_schema()
+    source = schema["$defs"]["DatasetConfig"]["properties"]["source"]
+    schema["$defs"]["DatasetConfig"]["properties"]["source"] = {"anyOf": [{"type": "string"}, source], "title": "Source"}
+    return schema
+
+
+def _read_yaml(file: Path) -> Any:
+    """What the file says. A key that stands twice in one mapping is an error, where YAML's readers take the last and say nothing."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: Any, node: Any) -> Any:
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen and name != "<<":
+                line = key.start_mark.line + 1
+                raise ConfigError(f"{file}: line {line}: the key {name!r} stands in line {seen[name]} already; keep one of them")
+            seen[name] = key.start_mark.line + 1
+        return loader.construct_yaml_map(node)
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    try:
+        return yaml.load(file.read_text(encoding="utf-8-sig"), Loader)  # noqa: S506
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file}: not a readable YAML file: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: values lie too deep in each other") from None
 
 
 def _substitute(value: Any, file: Path, key: str) -> Any:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from caption_assets.config import ConfigError, json_schema
-from caption_assets.configfile import CONFIG_ENV, load_config
+from caption_assets.config import ConfigError
+from caption_assets.configfile import CONFIG_ENV, json_schema, load_config
 
 GOOD = """
 store: ./store

@@ -29,7 +29,7 @@ def init(config: str | None, postgres: bool, logs_to: str | None) -> int:
     import json
 
     from caption_assets.commands.reconcile import reconcile
-    from caption_assets.config import json_schema
+    from caption_assets.configfile import json_schema
 
     file = config_path(config)
     if not file.exists():
