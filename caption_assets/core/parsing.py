@@ -146,13 +146,16 @@ def _in_json(said: str, cut: bool, slot: int) -> CellText | None:
     if found.ending is Ending.BROKEN and (cells or isinstance(first, Members)):
         return CellText(None, "parse_error", "the reply begins like JSON and cannot be read")
     if cells:
-        return _sole_cell(cells, slot)
+        return _sole_cell(cells, slot, found.ending)
     if not isinstance(first, Members) or len(found.nodes) > 1 or (found.ending is Ending.WHOLE and said[found.end :].strip()):
         return None
     named = [v for k, v in first.pairs if plain_key(k) == "caption" or cell_number(k) in (1, slot)]
     strings = [v for v in named or (v for _, v in first.pairs) if isinstance(v, (str, Cut))]
-    if len(strings) == 1:
-        return _resolve(strings)
+    whole = named or found.ending is not Ending.CUT  # the caption itself may be what was cut off
+    if len(strings) == 1 and (whole or isinstance(strings[0], Cut)):
+        return _resolve(strings, found.ending)
+    if named and all(value is None for value in named):
+        return _resolve([None], found.ending)
     return CellText(None, "truncated_output", "the reply stops within its text") if found.ending is Ending.CUT else None
 
 
@@ -166,12 +169,12 @@ def numbers_several(reply: str | None) -> bool:
     return reply is not None and "{" in reply and len(_as_grid(read(reply, False)) or ()) > 1
 
 
-def _sole_cell(cells: dict[int, list[Value]], slot: int) -> CellText:
+def _sole_cell(cells: dict[int, list[Value]], slot: int, ending: Ending) -> CellText:
     """The answer for one picture in the form of a grid's: read like that of a grid of this one cell."""
     numbers = [number for number in (1, slot) if number in cells]
     if not numbers:
         return CellText(None, "missing_slot", f"one picture was asked, the reply numbers its texts {sorted(cells)}")
-    return _resolve(cells[numbers[0]])
+    return _resolve(cells[numbers[0]], ending)
 
 
 def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:
@@ -192,7 +195,7 @@ def _grid(said: str, cut: bool, slots: Sequence[int]) -> dict[int, CellText]:
     cells = {}
     for slot in slots:
         if slot in values:
-            cells[slot] = _resolve(values[slot])
+            cells[slot] = _resolve(values[slot], found.ending)
         elif cut:
             cells[slot] = CellText(None, "truncated_output", "the reply stops before this cell")
         elif found.ending is Ending.BROKEN:
@@ -210,11 +213,16 @@ def _why_nothing(said: str, cut: bool, has_json: bool) -> tuple[str, str]:
     return "parse_error", "no JSON object that names the cells" if has_json else f"no JSON: {said[:80]!r}"
 
 
-def _resolve(found: Sequence[Value]) -> CellText:
+def _resolve(found: Sequence[Value], ending: Ending) -> CellText:
     """One cell's value out of all that bear its number: equal ones are one, a cut one may repeat a whole one."""
-    whole = [v for v in found if not isinstance(v, Cut)]
-    value = whole[0] if whole else found[0]
-    if any(v != value for v in whole) or any(isinstance(v, Cut) and not _begins(value, v) for v in found):
+    given = [v for v in found if v is not Mark.ABSENT]
+    if not given:
+        if ending is Ending.CUT:
+            return CellText(None, "truncated_output", "the reply stops before this cell's text")
+        return CellText(None, "missing_slot", "the reply names this cell without a text")
+    whole = [v for v in given if not isinstance(v, Cut)]
+    value = whole[0] if whole else given[0]
+    if any(v != value for v in whole) or any(isinstance(v, Cut) and not _begins(value, v) for v in given):
         return CellText(None, "parse_error", "the reply names this cell twice, with different texts")
     if isinstance(value, Cut):
         return CellText(None, "truncated_output", "the reply stops within this caption")

@@ -125,6 +125,27 @@ def test_a_cut_reply_keeps_whole_captions_only(end: int) -> None:
     assert [slot for slot, said in cells.items() if said == CAPTIONS[slot]] == whole
 
 
+SLOT_FIRST = json.dumps({"captions": [{"slot": slot, "caption": text} for slot, text in CAPTIONS.items()]})
+TEXT_FIRST = json.dumps([{"caption": text, "slot": slot} for slot, text in CAPTIONS.items()])
+NESTED = json.dumps({str(slot): {"caption": text} for slot, text in CAPTIONS.items()})
+
+
+@pytest.mark.parametrize("reply", [SLOT_FIRST, TEXT_FIRST, NESTED], ids=["slot first", "text first", "nested"])
+def test_a_cut_list_of_objects_keeps_whole_captions_only(reply: str) -> None:
+    for end in range(1, len(reply)):
+        for slot, said in read(reply[:end], "length").items():
+            assert said in (CAPTIONS[slot], "TRUNCATED_OUTPUT"), reply[:end]
+        for slot, said in read(reply[:end], "stop").items():
+            assert said in (CAPTIONS[slot], "TRUNCATED_OUTPUT", "MISSING_SLOT", "PARSE_ERROR"), reply[:end]
+
+
+def test_a_cell_that_is_named_without_a_text() -> None:
+    reply = [{"slot": 1, "caption": A}, {"slot": 2}, {"slot": 3, "caption": None}, {"slot": 4, "caption": {}}]
+    assert read(json.dumps(reply)) == {1: A, 2: "MISSING_SLOT", 3: "EMPTY_OUTPUT", 4: "PARSE_ERROR"}
+    assert read(json.dumps({"1": {}, "2": [], "3": C, "4": A})) == {1: "MISSING_SLOT", 2: "MISSING_SLOT", 3: C, 4: A}
+    assert read(json.dumps({"cells": [{"slot": 1}], "captions": {"1": A}}), slots=(1,)) == {1: A}
+
+
 def test_the_reply_of_a_full_budget_that_stops_in_the_third_caption() -> None:
     reply = BARE[: BARE.index("blue circle o") + len("blue circle o")]
     expected = {1: A, 2: B, 3: "TRUNCATED_OUTPUT", 4: "TRUNCATED_OUTPUT"}
@@ -278,6 +299,11 @@ def test_a_single_caption_that_was_cut() -> None:
     assert single('{"caption": "A red circle on a', "length") == "TRUNCATED_OUTPUT"
     assert single('{"caption": "A red circle on a') == "TRUNCATED_OUTPUT"
     assert single('{"caption": "A red circle."}', "length") == "A red circle."
+    assert single('{"title": "Four shapes of colour", "capt', "length") == "TRUNCATED_OUTPUT"
+
+
+def test_a_caption_that_is_null_is_no_text() -> None:
+    assert single('{"caption": null}') == single('{"1": null}') == single('```json\n{"caption": null}\n```') == "EMPTY_OUTPUT"
 
 
 def test_many_cells_and_parts_of_grids() -> None:

@@ -113,6 +113,8 @@ def _names_its_cell(item: Members) -> bool:
 
 def _text_of(value: Node, number: int) -> Value:
     """The one text that a cell's value holds."""
+    if value == []:
+        return Mark.ABSENT
     if isinstance(value, list):
         return _text_of(value[0], number) if len(value) == 1 and isinstance(value[0], (str, Cut)) else Mark.DOUBT
     if not isinstance(value, Members):
@@ -120,7 +122,10 @@ def _text_of(value: Node, number: int) -> Value:
     if _number_field(value) not in (None, number):
         return Mark.DOUBT
     known = [v for k, v in value.pairs if plain_key(k) in _TEXT_FIELDS]
-    texts = known or [v for k, v in value.pairs if isinstance(v, (str, Cut, Mark)) and plain_key(k) not in _ALL_NUMBER_FIELDS]
+    others = [(k, v) for k, v in value.pairs if plain_key(k) not in _ALL_NUMBER_FIELDS]
+    if not others:
+        return Mark.ABSENT
+    texts = known or [v for _, v in others if isinstance(v, (str, Cut, Mark))]
     return texts[0] if len(texts) == 1 and isinstance(texts[0], (str, Cut, Mark, type(None))) else Mark.DOUBT
 
 

@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeAlias
 
 
 class Mark(Enum):
-    """In place of a value that can be read in more than one way."""
+    """In place of a text. DOUBT: it can be read in more than one way. ABSENT: an object or list that holds none."""
 
     DOUBT = "doubt"
+    ABSENT = "absent"
 
 
 class Cut(NamedTuple):

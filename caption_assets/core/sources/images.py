@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from caption_assets.config import DatasetConfig
-from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
+from caption_assets.core.objectstore import NotAFile, ObjectError, ObjectMissing, ObjectStore
 from caption_assets.core.plan.plans import PlanEntry, SourceChanged
 from caption_assets.core.sources.listing import record_path, root_of
 from caption_assets.core.sources.names import SIDECAR_EXTENSIONS, extension, is_junk, safe_text, stem
@@ -39,6 +39,7 @@ def read_images(
             texts = _read(objects, [uri for _, sidecars in some for uri in sidecars], tally)
             for entry, sidecars in some:
                 _add(
+                    objects,
                     rows,
                     entry,
                     record_path(spec, entry.source_uri),
@@ -116,10 +117,19 @@ def _read(objects: ObjectStore, uris: list[str], tally: Tally) -> dict[str, str]
     return texts
 
 
-def _add(rows: Rows, entry: PlanEntry, path: str, sidecars: dict[str, str | None]) -> None:
+def _add(objects: ObjectStore, rows: Rows, entry: PlanEntry, path: str, sidecars: dict[str, str | None]) -> None:
     path = safe_text(path)
     fields = {"path": orjson.dumps(path).decode(), **{name: text for name, text in sidecars.items() if text is not None}}
     record = "{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}"
     uri = safe_text(entry.source_uri)
-    fault = ("empty_file", f"{path} has no bytes") if entry.size == 0 else (None, None)
+    fault = _why_no_bytes(objects, entry.source_uri, path) if entry.size == 0 else (None, None)
     rows.add(path, path, uri, uri, 1, record, None, entry.size, *fault)
+
+
+def _why_no_bytes(objects: ObjectStore, uri: str, path: str) -> tuple[str, str]:
+    """A file without bytes, or no file at all: a pipe has no size either."""
+    try:
+        with objects.open(uri):
+            return "empty_file", f"{path} has no bytes"
+    except (NotAFile, ObjectMissing) as error:
+        return error.reason, str(error)

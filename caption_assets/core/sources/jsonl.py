@@ -47,7 +47,7 @@ def read_jsonl(objects: ObjectStore, fields: FieldsConfig, entry: PlanEntry, pat
                 if at - skipped >= wanted:
                     break
                 number += 1
-                _add(rows, fields, line.removeprefix(_BOM) if number == 1 else line, f"{path}#{number}", number, uri, tally)
+                _add(rows, fields, line, f"{path}#{number}", number, uri, tally)
                 if rows.full:
                     yield rows.take()
         except BrokenStream as error:
@@ -79,7 +79,7 @@ def lines(stream: Stream) -> Iterator[bytes]:
 
 
 def _add(rows: Rows, fields: FieldsConfig, line: bytes, record_id: str, number: int, uri: str, tally: Tally) -> None:
-    line = line.strip()
+    line = line.strip().removeprefix(_BOM).strip()  # files that were put together have marks within
     if not line:
         tally.ignored += 1
         return

@@ -19,14 +19,15 @@ _COMPRESSIONS = ("", ".gz", ".zst", ".zstd", ".bz2", ".xz", ".lzma", ".lz4", ".b
 _TAR = (*(f".tar{c}" for c in _COMPRESSIONS), ".tgz", ".tzst", ".tbz", ".tbz2", ".txz", ".tlz")
 _JSONL = tuple(f".{name}{c}" for name in ("jsonl", "ndjson", "jsonlines", "jl") for c in _COMPRESSIONS)
 _PARQUET = (".parquet", ".parq", ".pq")
-_JUNK = frozenset((".ds_store", "thumbs.db", "desktop.ini", "__macosx"))
+_JUNK = frozenset((".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", ".appledouble", "@eadir"))
+_JUNK_FOLDER = re.compile(r"(?:^|/)(?:__MACOSX|\.AppleDouble|@eaDir)/")
 _NAME_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}\Z")
 
 
 def is_junk(path: str) -> bool:
-    """What systems leave behind: `._` files, __MACOSX, .DS_Store, Thumbs.db, folder entries."""
+    """What systems leave behind: `._` files, .DS_Store, Thumbs.db, what is in __MACOSX and the like, folder entries."""
     name = path.rsplit("/", 1)[-1]
-    return not name or name.startswith("._") or name.lower() in _JUNK or "__MACOSX/" in path
+    return not name or name.startswith("._") or name.lower() in _JUNK or _JUNK_FOLDER.search(path) is not None
 
 
 def extension(path: str) -> str:

@@ -264,7 +264,8 @@ class _local_errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             raise ObjectMissing(f"{self.uri}: does not exist") from error
-        if isinstance(error, (IsADirectoryError, NotADirectoryError)):
+        no_file = isinstance(error, (IsADirectoryError, NotADirectoryError))
+        if no_file or (isinstance(error, OSError) and error.errno == errno.ENXIO):  # a folder; a socket
             raise NotAFile(f"{self.uri}: is not a file") from error
         if isinstance(error, ValueError):  # a NUL, or a character that no file name has
             raise ObjectMissing(f"{self.uri!r}: is no file name") from error

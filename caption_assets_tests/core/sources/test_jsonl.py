@@ -32,6 +32,13 @@ def test_bom_crlf_blank_lines_and_no_newline_at_the_end(tmp_path: Path) -> None:
     assert got.rows["c.jsonl#1"]["record_json"] == line(0).decode() and got.summary["ignored"] == 3
 
 
+def test_files_with_byte_order_marks_that_were_put_together(tmp_path: Path) -> None:
+    mark = b"\xef\xbb\xbf"
+    got = read(tmp_path, mark + line(0) + b"\r\n" + mark + line(1) + b"\n" + mark + b"\r\n" + mark)
+    assert {key: row["id"] for key, row in got.rows.items()} == {"c.jsonl#1": "r0", "c.jsonl#2": "r1"}
+    assert not got.reasons and got.summary["ignored"] == 2 and list(got.record("c.jsonl#2")) == ["id", "uri", "caption"]
+
+
 def test_unicode_line_separators_end_no_line(tmp_path: Path) -> None:
     got = read(tmp_path, line(0, note="a\u2028b\u2029c\x85d\x0be".replace("\x0b", "")) + b"\n" + line(1))
     assert list(got.rows) == ["c.jsonl#1", "c.jsonl#2"] and got.record("c.jsonl#1")["note"] == "a\u2028b\u2029c\x85de"

@@ -31,9 +31,10 @@ def test_a_sample_is_one_record_with_its_texts(tmp_path: Path) -> None:
 
 def test_what_systems_leave_behind_is_ignored_and_counted(tmp_path: Path) -> None:
     names = [".DS_Store", "set/._p0.jpg", "__MACOSX/set/._p0.jpg", "set/Thumbs.db", "__MACOSX/p.jpg", "desktop.ini"]
+    names += ["set/.AppleDouble/p0.jpg", "set/@eaDir/p0.jpg/SYNOPHOTO_THUMB_M.jpg", "ehthumbs.db"]
     got = read(tmp_path, *((name, b"junk") for name in names), member("set", tarfile.DIRTYPE), ("set/p0.jpg", J[0]))
     assert set(got.rows) == {"t.tar#set/p0.jpg"}
-    assert got.summary["ignored"] == 7
+    assert got.summary["ignored"] == 10
 
 
 def test_dots_belong_to_names_unless_they_begin_a_field(tmp_path: Path) -> None:
