@@ -7,34 +7,36 @@ pydantic only (Dagster has it loaded already).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from caption_assets import configchecks
 from caption_assets.core.columns import RESERVED_OUTPUT_NAMES
 
-NAME = re.compile(r"^[a-z][a-z0-9_]*$")
-EXPORT_FORMATS = ("webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart")
 TOOL_OWNED_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
 
 ExportFormat = Literal["webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart"]
+EXPORT_FORMATS: tuple[str, ...] = get_args(ExportFormat)
 
 
 class ConfigError(Exception):
     """The configuration cannot be used. The message names the file, the key, the value and what is allowed."""
 
 
-def _name(value: str) -> str:
-    if not NAME.match(value):
-        raise ValueError("must be lower-case letters, digits and _, beginning with a letter")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(configchecks.name)]
+Source = Annotated[str, AfterValidator(lambda value: configchecks.place(value, ("s3", "hf")))]
+Store = Annotated[str, AfterValidator(lambda value: configchecks.place(value, ("s3",)))]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_booleans(cls, values: Any) -> Any:
+        configchecks.no_booleans(values, [name for name, field in cls.model_fields.items() if field.annotation in (int, float)])
+        return values
 
 
 class BucketConfig(_Model):
@@ -105,26 +107,31 @@ class SamplingConfig(_Model):
     top_p: float = Field(0.95, gt=0, le=1)
     max_tokens: int = Field(256, ge=1, description="tokens per caption; a grid gets this many per filled cell")
     repetition_penalty: float = Field(1.05, gt=0, le=2)
-    seed: int = 0
+    seed: int = Field(0, ge=-configchecks.LARGEST_SEED, le=configchecks.LARGEST_SEED)
     stop: list[str] = Field(default_factory=list)
 
 
 class FiltersConfig(_Model):
     min_chars: int = Field(10, ge=0)
     max_chars: int = Field(4000, ge=1)
-    language: str | None = Field(None, description="ISO 639-1 code, such as en")
+    language: str | None = Field(None, pattern="^[a-z]{2}$", description="ISO 639-1 code, such as en")
     refusals: bool = True
     repetition: bool = True
     prompt_echo: bool = True
     boilerplate: bool = True
     duplicate_captions: bool = True
 
+    @model_validator(mode="after")
+    def _possible(self) -> FiltersConfig:
+        configchecks.in_order(("min_chars", self.min_chars), ("max_chars", self.max_chars))
+        return self
+
 
 class PromptConfig(_Model):
     """One prompt makes one output column of its name."""
 
     name: Name = "caption"
-    text: str = Field(min_length=1)
+    text: str = Field(min_length=1, pattern=r"\S", description="what the model is asked")
     version: int = 1
     image: bool = Field(True, description="false: a text-only stage, one plain-text request per record")
     sampling: dict[str, Any] = Field(default_factory=dict, description="overrides of the dataset's sampling")
@@ -140,7 +147,7 @@ class PromptConfig(_Model):
     @property
     def uses(self) -> tuple[str, ...]:
         """Names of the outputs its text refers to."""
-        return tuple(dict.fromkeys(re.findall(r"\{output\.([A-Za-z0-9_]+)\}", self.text)))
+        return tuple(dict.fromkeys(re.findall(r"\{output\.([^{}\s]+)\}", self.text)))
 
 
 class RetriesConfig(_Model):
@@ -151,6 +158,11 @@ class RetriesConfig(_Model):
 class ChecksConfig(_Model):
     coverage_warn: float = Field(0.98, ge=0, le=1)
     coverage_error: float = Field(0.9, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ChecksConfig:
+        configchecks.in_order(("coverage_error", self.coverage_error), ("coverage_warn", self.coverage_warn))
+        return self
 
 
 class SensorConfig(_Model):
@@ -174,8 +186,8 @@ class EngineConfig(_Model):
     model: str = Field("Qwen/Qwen2.5-VL-3B-Instruct", min_length=1, description="a hub name, a folder, or demo")
     revision: str | None = None
     replicas: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-    endpoints: list[str] = Field(default_factory=list)
-    api_key_env: str | None = None
+    endpoints: Annotated[list[str], AfterValidator(configchecks.endpoints)] = Field(default_factory=list)
+    api_key_env: Annotated[str | None, AfterValidator(configchecks.environment_name)] = None
     concurrency: int = Field(64, ge=1, le=4096)
     request_timeout_s: float = Field(300, gt=0)
     idle_stop_s: float = Field(900, ge=0)
@@ -189,14 +201,6 @@ class EngineConfig(_Model):
         if owned:
             raise ValueError(f"{', '.join(owned)}: set by this program, not here (use engine.model, engine.revision, …)")
         return value
-
-    @field_validator("endpoints")
-    @classmethod
-    def _http_endpoints(cls, value: list[str]) -> list[str]:
-        for url in value:
-            if not re.match(r"^https?://[^/\s@]+(/|$)", url):
-                raise ValueError(f"{url!r}: must be http(s)://host:port/v1, without user or password")
-        return [url.rstrip("/") for url in value]
 
     @model_validator(mode="after")
     def _openai_needs_endpoints(self) -> EngineConfig:
@@ -222,7 +226,7 @@ def _default_resources() -> dict[StepName, ResourcesConfig]:
 
 class DatasetConfig(_Model):
     name: Name
-    source: list[str] = Field(min_length=1)
+    source: list[Source] = Field(min_length=1)
     format: Literal["auto", "webdataset", "jsonl", "parquet", "images"] = "auto"
     fields: FieldsConfig = FieldsConfig()
     shard_size: int = Field(100_000, ge=1)
@@ -270,7 +274,7 @@ class DatasetConfig(_Model):
 
 
 class Config(_Model):
-    store: str = "./store"
+    store: Store = "./store"
     s3: S3Config = S3Config()
     datasets: list[DatasetConfig] = Field(default_factory=list)
     engine: EngineConfig = EngineConfig()
@@ -284,6 +288,7 @@ class Config(_Model):
                 raise ValueError(f"datasets: the name {name!r} is used twice")
         for dataset in self.datasets:
             self.engine_of(dataset)
+            configchecks.apart(dataset.name, dataset.source, self.store)
         return self
 
     def engine_of(self, dataset: DatasetConfig) -> EngineConfig:
@@ -308,14 +313,6 @@ def _override(where: str, base: M, changes: dict[str, Any], model: type[M]) -> M
         raise ValueError("; ".join(describe_error(e, where) for e in error.errors())) from None
 
 
-def json_schema() -> dict[str, Any]:
-    """For editors: `# yaml-language-server: $schema=…`."""
-    schema = Config.model_json_schema()
-    source = schema["$defs"]["DatasetConfig"]["properties"]["source"]
-    schema["$defs"]["DatasetConfig"]["properties"]["source"] = {"anyOf": [{"type": "string"}, source], "title": "Source"}
-    return schema
-
-
 def describe_error(error: Any, where: str = "") -> str:
     """One pydantic error as `key: what is allowed (got value)`."""
     key = ".".join(str(p) for p in ((where,) if where else ()) + tuple(error["loc"]) if p not in ("auto",))
@@ -324,7 +321,10 @@ def describe_error(error: Any, where: str = "") -> str:
         return f"{key}: unknown key (got {_short(error['input'])}); see docs/config.md for the keys that exist here"
     if error["type"] == "missing":
         return f"{key}: is required"
-    return f"{key}: {message} (got {_short(error['input'])})" if key else message
+    whole = error["type"] == "value_error" and isinstance(error["input"], dict)
+    if not key or whole or any(part in configchecks.SECRETIVE for part in error["loc"]):
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message} (got {_short(error['input'])})"
 
 
 def _short(value: Any) -> str:

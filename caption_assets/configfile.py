@@ -54,7 +54,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _read_yaml(file: Path) -> Any:
-    """What the file says. A key that stands twice in one mapping is an error, where YAML's readers take the last and say nothing."""
+    """What the file says. A key that stands twice in a mapping is an error; YAML readers would take the last and say nothing."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -100,7 +100,7 @@ def _absolute(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
     def fix(value: Any) -> Any:
         if isinstance(value, list):
             return [fix(v) for v in value]
-        if not isinstance(value, str) or "://" in value:
+        if not isinstance(value, str) or "://" in value or not value.strip():
             return value
         return os.path.normpath(folder / os.path.expanduser(value)) + ("/" if value.endswith("/") else "")
 
