@@ -90,7 +90,7 @@ def _strict(reply: str, slots: Sequence[int]) -> dict[int, CellText] | None:
     plain = "\\" not in reply
     if (not plain and "\\\\" in reply) or reply.count('"') - (0 if plain else reply.count('\\"')) != 4 * len(found):
         return None
-    plain = plain and reply.isascii() and "&" not in reply and "\x7f" not in reply
+    plain = plain and reply.isascii() and "&" not in reply and "<0x" not in reply and "\x7f" not in reply
     cells = {}
     for slot in slots:
         text = found.get(_KEYS[slot] if slot < len(_KEYS) else str(slot))

@@ -218,6 +218,20 @@ def test_surrogates_nul_and_controls() -> None:
     assert single("two\r\nlines\u2028here\x07") == "two\nlines\nhere"
 
 
+def test_texts_that_were_never_put_together_from_their_tokens() -> None:
+    for text in (
+        "AĠredĠcircleĠonĠaĠtable.",
+        "▁A▁red▁circle▁on▁a▁table.",
+        "A red circle.<0x0A>A green square.",
+        "A caf<0xC3><0xA9>.",
+    ):
+        assert single(text) == "BAD_CHARACTERS" and read(json.dumps({"1": text}, ensure_ascii=False), slots=(1,)) == {
+            1: "BAD_CHARACTERS"
+        }
+    for text in ("A chart ▁▂▃▅▇ on a screen.", "Code that says <0x41> on a screen."):
+        assert single(text) == text
+
+
 def test_entities_are_decoded_once() -> None:
     assert single("Salt &amp; pepper &lt;3 &#128512; &amp;lt;") == "Salt & pepper <3 \U0001f600 &lt;"
     assert single("AT&T, salt&notes and R&D;") == "AT&T, salt&notes and R&D;"

@@ -1,7 +1,7 @@
 """Replies that say their captions plainly, read many at a time from the bytes of an Arrow column: nearly all of a shard's do.
 
 What is read here is what `core.parsing.parse_reply` gives, to the letter; all else is left to it. A grid's reply is plain when it
-is one JSON object with exactly its slots as keys, in their order, and strings of printable ASCII without backslash or `&`; a
+is one JSON object with exactly its slots as keys, in their order, and strings of printable ASCII without backslash, `&` or `<`; a
 single picture's when it is such a text, with nothing in it that might be a wrapper.
 """
 
@@ -29,7 +29,7 @@ def _all_but(allowed: bytes) -> bytes:
     return bytes(byte not in allowed for byte in range(256))
 
 
-_NOT_IN_STRINGS = _all_but(bytes(set(_PRINTABLE) - set(b"\\&")))
+_NOT_IN_STRINGS = _all_but(bytes(set(_PRINTABLE) - set(b"\\&<")))
 _NOT_IN_TEXTS = _all_but(bytes(set(_PRINTABLE) - set(b"&<[{`~")))
 
 

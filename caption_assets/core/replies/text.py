@@ -11,6 +11,8 @@ _LINE_BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _NO_TEXT = "\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffd\ufdd0-\ufdef\ufffe\uffff"
 _LOST = re.compile(rf"(?<= )[{_NO_TEXT}]+ |[{_NO_TEXT}]+")
 _LOST_LETTER = re.compile("\\w\ufffd|\ufffd\\w")
+_BYTE_TOKEN = re.compile("<0x(?:0A|0D|[89A-F][0-9A-F])>")
+_SPACE_TOKENS = "Ġ▁"
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff]")
 _MOSTLY = 0.1
 
@@ -24,8 +26,10 @@ def clean_text(text: str) -> tuple[str, str | None]:
     """
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
-    if "Ġ" in text and text.count("Ġ") > max(3, text.count(" ")):
+    if not text.isascii() and any(text.count(sign) > max(3, text.count(" ")) for sign in _SPACE_TOKENS):
         return text, "the tokenizer's own signs stand for spaces"
+    if "<0x" in text and _BYTE_TOKEN.search(text):
+        return text, "the tokenizer's own signs stand for bytes"
     if not text.isprintable() or "\ufffd" in text:
         text = _LINE_BREAKS.sub("\n", text)
         lost = sum(len(run.rstrip(" ")) for run in _LOST.findall(text))
