@@ -155,7 +155,7 @@ class BatchApi:
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 200:
             return
-        message = f"{response.method} {response.url.path}: {response.status}: {error_message(await response.read())}"
+        message = f"{response.method} {response.url.path}: {response.status}: {error_message(await response.read(), self._key)}"
         if response.status == 429 or response.status >= 500:
             raise _Again(message)
         raise EngineDown(f"endpoint {self._url}: {message}")

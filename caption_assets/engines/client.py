@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import re
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -76,6 +77,7 @@ class Client:
         self.dialect = Dialect()
         self._http, self._key_name = http, key_name
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._key = key
 
     async def ask(self, request: ChatRequest, canary: bool = False) -> Outcome:
         """Sends it once, or again in a plainer form where the endpoint refuses a parameter."""
@@ -107,13 +109,14 @@ class Client:
         try:
             answer = read_answer(content)
         except BadBody as error:
-            return Outcome(Came.FAULT, str(error))
+            said = str(error)
+            return Outcome(Came.FAULT, said.replace(self._key, "…") if self._key else said)
         return Outcome(Came.REPLY, reply=self._reply(request, answer, None, sent_at, started))
 
     async def _not_ok(
         self, request: ChatRequest, status: int, content: bytes, headers: Any, sent_at: float, started: float
     ) -> Outcome:
-        message = f"{status}: {error_message(content)}"
+        message = f"{status}: {error_message(content, self._key)}"
         retry_after = _retry_after(headers.get("Retry-After"))
         if status in (400, 413, 415, 422):
             none = Answer(None, None, None, None)
@@ -139,7 +142,8 @@ class Client:
             key = f"the key in ${self._key_name} is not accepted" if self._headers else "it wants a key: set engine.api_key_env"
             return f"endpoint {self.url}: {key} ({message})"
         if 300 <= status < 400:
-            return f"endpoint {self.url} redirects to {headers.get('Location')}: write the final address into engine.endpoints"
+            to = _without_secrets(str(headers.get("Location")))
+            return f"endpoint {self.url} redirects to {to}: write the final address into engine.endpoints"
         if status in (404, 405):
             names = await self.models()
             if names is None:
@@ -195,6 +199,11 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
         if size > MAX_REPLY_BYTES:
             raise aiohttp.ClientPayloadError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
     return b"".join(pieces)
+
+
+def _without_secrets(address: str) -> str:
+    """An address without user, password and what stands behind `?`."""
+    return re.sub(r"//[^/]*@", "//…@", address.partition("?")[0])
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -111,7 +111,7 @@ def read_answer(body: bytes) -> Answer:
 def answer_of(value: Any) -> Answer:
     """As read_answer, of a decoded body."""
     try:
-        choice, usage = value["choices"][0], value.get("usage") or {}
+        choice, usage = value["choices"][0], value.get("usage")
         content = choice["message"].get("content")
         if isinstance(content, list):
             content = "".join(part.get("text") or "" for part in content)
@@ -123,21 +123,23 @@ def answer_of(value: Any) -> Answer:
             text, finish if finish is None else str(finish), _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise BadBody(f"the reply is no chat completion: {error!r}") from None
+        said = message_in(value) if isinstance(value, dict) and value.get("error") else repr(error)
+        raise BadBody(f"the reply is no chat completion: {said}") from None
 
 
-def _count(usage: dict[str, Any], name: str) -> int | None:
-    value = usage.get(name)
+def _count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and 0 <= value < 1 << 62 else None
 
 
-def error_message(body: bytes) -> str:
-    """What an error body says, in one line of at most 500 characters."""
+def error_message(body: bytes, key: str | None = None) -> str:
+    """What an error body says, in one line of at most 500 characters; without the key, which some servers repeat."""
     try:
         value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = body.decode("utf-8", "replace")
-    return message_in(value)
+    said = message_in(value)
+    return said.replace(key, "…") if key else said
 
 
 def message_in(value: Any) -> str:

@@ -6,7 +6,9 @@ import asyncio
 import dataclasses
 import time
 
+import orjson
 import pytest
+from aiohttp import web
 
 from caption_assets.engines.base import ChatRequest
 from caption_assets.engines.client import Came, Client, Outcome, http_session, metric, prefix_cache_counters
@@ -124,3 +126,44 @@ def test_prefix_cache_figures_of_vllm_are_read():
     )
     assert prefix_cache_counters(page) == (400.0, 100.0)
     assert prefix_cache_counters("# nothing\n") is None and metric(page, "vllm:prefix_cache_hits") is None
+
+
+def answered(status: int, body: object, **headers: str) -> Outcome:
+    """What the client makes of this answer to a request that came with the key `sk-private`."""
+
+    async def go() -> Outcome:
+        async def chat(_: web.Request) -> web.Response:
+            return web.Response(status=status, body=orjson.dumps(body), headers=headers)
+
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", chat)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            async with http_session() as http:
+                url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+                return await Client(http, url, "stub", "sk-private", "MY_KEY").ask(single_request("r"))
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 418, 500])
+def test_a_key_that_the_server_repeats_is_not_told(status):
+    outcome = answered(status, {"error": {"message": "cannot take Bearer sk-private here"}})
+    assert "cannot take Bearer … here" in outcome.message
+    assert "sk-private" not in str(outcome)
+
+
+def test_a_redirect_is_told_without_what_may_be_secret():
+    outcome = answered(307, {}, Location="https://me:pw@there/v1?token=abc")
+    assert outcome.came is Came.DENIED and "redirects to https://…@there/v1:" in outcome.message
+
+
+@pytest.mark.parametrize("usage", [None, [], [1], "many", {"prompt_tokens": "many", "completion_tokens": -1}])
+def test_a_good_reply_with_an_odd_count_of_tokens_is_a_good_reply(usage):
+    outcome = answered(200, {"choices": [{"message": {"content": "A red square."}, "finish_reason": "stop"}], "usage": usage})
+    assert outcome.reply is not None and outcome.reply.reply == "A red square."
+    assert (outcome.reply.prompt_tokens, outcome.reply.completion_tokens) == (None, None)

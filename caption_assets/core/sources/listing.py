@@ -124,7 +124,12 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         else:
             parts.append(re.escape(glob[at]))
             at += 1
-    return re.compile("".join(parts), re.DOTALL)
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise PlanError(
+            f"{glob}: what stands in [ ] is no set of characters ({error.msg}): look at source in the config"
+        ) from None
 
 
 def detect(objects: ObjectStore, spec: DatasetConfig, source: str, skip: str | None = None) -> str:

@@ -186,6 +186,8 @@ def _type_at(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_binary(kind.value_type)
     return (
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)

@@ -203,7 +203,7 @@ class TarIndex:
         """Moves the window on so that it begins at `at`, or at the end of the bytes."""
         have = self._base + len(self._buffer)
         if at - have > JUMP and self._stream.can_skip:
-            self._stream.skip_to(at)
+            self._stream.skip_to(min(at, self._end or at))  # a header may say more than files can hold
             self._buffer, self._base, self._chunk = b"", at, 8 << 10
         else:
             self._buffer = self._buffer[at - self._base :]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from caption_assets.core.plan.plans import PlanError
 from caption_assets.core.sources.listing import detect, glob_pattern, record_path
 from caption_assets.core.sources.names import sample_key, tar_stem
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, PNG, collect, picture, spec, tar_bytes, write, write_parquet
@@ -131,3 +132,11 @@ def test_keys_and_fields_of_members(member: str, key: str, field: str) -> None:
 
 def test_stems_of_tars() -> None:
     assert [tar_stem(f"x/{name}") for name in ("a.tar", "a.b.TAR.GZ", "c.tgz", "d", "e.zip")] == ["a", "a.b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("glob", ["[z-a].jpg", "[^].jpg", "[!].jpg"])
+def test_a_set_of_characters_that_is_none_is_told(tmp_path, glob):
+    source = f"{write(tmp_path / 's', {'a.jpg': PNG})}/{glob}"
+    with pytest.raises(PlanError, match="no set of characters") as said:
+        collect(source, tmp_path / "store")
+    assert source in str(said.value)

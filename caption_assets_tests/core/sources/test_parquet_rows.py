@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from caption_assets.core.sources.rowjson import plain_rows
-from caption_assets_tests.core.sources.sourcekit import collect, picture, sha256, write, write_parquet
+from caption_assets_tests.core.sources.sourcekit import PNG, collect, picture, sha256, write, write_parquet
 
 PICTURES = {f"images/p{n}.jpg": picture(n) for n in range(8)}
 
@@ -150,3 +150,12 @@ def test_damage_costs_the_rows_of_its_group_in_every_shard(tmp_path: Path) -> No
     got = collect(tmp_path / "in", tmp_path / "store", shard_size=25)
     assert len(got.shards) == 2
     assert got.reasons == {f"a.parquet#{n}": "truncated_shard" for n in range(21, 31)} and len(got.good) == 30
+
+
+@pytest.mark.parametrize("name", ["image", "uri"])
+def test_pictures_that_stand_once_in_a_dictionary(tmp_path, name):
+    column = pa.array([PNG, picture(1), PNG, None]).dictionary_encode()
+    write_parquet(tmp_path / "s/x.parquet", pa.table({"id": pa.array([1, 2, 3, 4]), name: column}))
+    found = collect(f"{tmp_path}/s/", tmp_path / "store")
+    assert found.good == {"x.parquet#1": sha256(PNG), "x.parquet#2": sha256(picture(1)), "x.parquet#3": sha256(PNG)}
+    assert found.reasons == {"x.parquet#4": "missing_uri"} and found.record("x.parquet#1") == {"id": 1}

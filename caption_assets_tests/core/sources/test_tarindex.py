@@ -9,7 +9,7 @@ import pytest
 
 from caption_assets.core.sources.decompression import Stream
 from caption_assets.core.sources.tarindex import Member, TarIndex
-from caption_assets_tests.core.sources.sourcekit import tar_bytes
+from caption_assets_tests.core.sources.sourcekit import PNG, collect, tar_bytes, write
 
 
 def index(data: bytes) -> tuple[list[Member], str | None]:
@@ -88,3 +88,12 @@ def test_content_is_kept_as_far_as_wanted() -> None:
     data = tar_bytes([("a.txt", b"0123456789"), ("b.jpg", b"abc"), ("c.txt", b"")])
     walk = TarIndex(Stream(io.BytesIO(data)), len(data), lambda name, size: min(size, 4) if name.endswith(".txt") else 0)
     assert [m.content for batch in walk.batches() for m in batch] == [b"0123", b"", b""]
+
+
+@pytest.mark.parametrize("size", [str(10**14), "9" * 23, "9" * 5000])
+def test_a_size_that_no_file_can_have_costs_what_stands_behind_it(tmp_path, size):
+    first, lying = tar_bytes([("a.jpg", PNG)]), tarfile.TarInfo("b.jpg")
+    lying.pax_headers = {"size": size}
+    whole = first[: -(-len(PNG) // 512) * 512 + 512] + tar_bytes([lying, ("c.jpg", PNG)], tarfile.PAX_FORMAT)
+    found = collect(write(tmp_path / "s", {"t.tar": whole}), tmp_path / "store")
+    assert list(found.good) == ["t.tar#a.jpg"] and found.reasons == {"t.tar#": "truncated_shard"}
