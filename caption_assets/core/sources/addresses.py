@@ -87,7 +87,7 @@ class AddressRules:
             raise PictureFault("missing_image", f"{path[:200]!r}: is no file name") from None
         if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in self._local):
             raise PictureFault("forbidden_address", f"{path[:200]}: lies outside of the source's folder and images.local_roots")
-        return real + "/" if path.endswith("/") and os.path.isdir(real) else real
+        return real + "/" if path.endswith("/") else real  # a slash at the end means a folder
 
 
 def _below(folder: str, text: str) -> str:

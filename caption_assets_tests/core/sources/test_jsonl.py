@@ -107,11 +107,13 @@ def test_rows_without_an_address(tmp_path: Path) -> None:
 
 def test_addresses_that_lead_to_nothing(tmp_path: Path) -> None:
     text = b"\n".join(
-        b'{"uri": %s}' % json.dumps(uri).encode() for uri in ("nan", "images/", "images", "None", "a\0b", "x" * 5000)
+        b'{"uri": %s}' % json.dumps(uri).encode()
+        for uri in ("nan", "images/", "images", "images/p1.jpg/", "None", "a\0b", "x" * 5000)
     )
     got = read(tmp_path, text)
     assert list(got.reasons.values()) == [
         "missing_image",
+        "not_a_file",
         "not_a_file",
         "not_a_file",
         "missing_image",
