@@ -168,13 +168,19 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
 
 
 def reusable(objects: ObjectStore, uri: str, version: str) -> TableHandle | None:
-    """The table that lies there, when it was made from the same things; so that a run does no more than it must."""
+    """The table that lies there, when it was made from the same things; so that a run does no more than it must.
+
+    A damaged one is made again.
+    """
     from caption_assets.core import tables
     from caption_assets.core.objectstore import ObjectMissing
 
     try:
         handle = tables.table(objects, uri)
     except ObjectMissing:
+        return None
+    except tables.DamagedTable as error:
+        log.warning("%s", error)
         return None
     return handle if handle.metadata.get("version") == version else None
 

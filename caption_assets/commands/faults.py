@@ -32,9 +32,10 @@ def told(error: BaseException) -> str | None:
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.plan.plans import PlanError
     from caption_assets.core.storage.objects import MachineFault
+    from caption_assets.core.tables import DamagedTable
     from caption_assets.engines.base import EngineDown
 
-    if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError)):
+    if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError, DamagedTable)):
         return str(error)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         where = f"{error.filename}: " if error.filename else ""

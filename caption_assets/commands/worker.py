@@ -61,8 +61,12 @@ def main() -> None:
 
 
 def _say(answers: IO[str], **message: Any) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
+    try:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+    except BrokenPipeError:  # the command is gone, and its worker is being ended: no fault of the run's
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), answers.fileno())
 
 
 def _show_waiting() -> None:

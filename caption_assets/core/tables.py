@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class TableHandle:
 
     def batches(self, objects: ObjectStore, columns: list[str] | None = None, rows: int = 4096) -> Iterator[pa.RecordBatch]:
         """All rows in order, at most `rows` a batch; memory stays at about one row group."""
-        with open_parquet(objects, self.uri) as file:
+        with own_table(objects, self.uri) as file:
             yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
@@ -89,9 +90,34 @@ def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.Par
     return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
 
 
+class DamagedTable(Exception):
+    """A table of the store holds other bytes than were written there. The message names it and the way out."""
+
+    def __init__(self, uri: str, why: object) -> None:
+        said = " ".join(str(why).split())[:200]
+        super().__init__(
+            f"{uri}: is damaged ({said}): restore it from a copy, or, if it is none of plan/, remove it; then "
+            "`caption-assets reconcile` and `caption-assets run` make it again from what is there"
+        )
+
+
+@contextmanager
+def own_table(objects: ObjectStore, uri: str) -> Iterator[pq.ParquetFile]:
+    """A table that this program wrote, for reading in parts. Raises DamagedTable where it is not as it was written."""
+    try:
+        with open_parquet(objects, uri) as file:
+            yield file
+    except pa.ArrowInvalid as error:
+        raise DamagedTable(uri, error) from error
+    except OSError as error:
+        if error.errno is None:  # the parquet library's own; the system's have a number
+            raise DamagedTable(uri, error) from error
+        raise
+
+
 def table(objects: ObjectStore, uri: str) -> TableHandle:
     """The handle of a published table. Raises ObjectMissing where there is none."""
-    with open_parquet(objects, uri) as file:
+    with own_table(objects, uri) as file:
         # What is added after the last row stands in the footer only, not in the schema that Arrow stores there.
         metadata = {k: v for k, v in (file.metadata.metadata or {}).items() if k != b"ARROW:schema"}
         return TableHandle(uri, file.schema_arrow.with_metadata(metadata or None), file.metadata.num_rows)

@@ -53,3 +53,5 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         except ObjectMissing:
             asset = context.asset_key.to_user_string()
             raise dg.Failure(f"{uri} does not exist: materialize {asset} for {context.partition_key} first") from None
+        except tables.DamagedTable as error:
+            raise dg.Failure(str(error), allow_retries=False) from None

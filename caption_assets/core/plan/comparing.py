@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from caption_assets.core.objectstore import ObjectInfo
 from caption_assets.core.plan.plans import Generation, Plan
-from caption_assets.core.tables import open_parquet
+from caption_assets.core.tables import own_table
 
 LISTED = pa.schema([("uri", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("mtime", pa.float64())])
 PAGE = 16_000
@@ -135,7 +135,7 @@ def _active(plan: Plan, generation: Generation) -> Iterator[pa.Table]:
     if len(retired) == len(generation.shards):
         return
     first = 0
-    with open_parquet(plan.objects, generation.uri) as file:
+    with own_table(plan.objects, generation.uri) as file:
         for batch in file.iter_batches(batch_size=PAGE, columns=_FILE):
             table, end = pa.Table.from_batches([batch]), first + batch.num_rows
             kept, at = [], first

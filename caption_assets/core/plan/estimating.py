@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow.parquet as pq
 
 from caption_assets.core.plan.plans import Plan
-from caption_assets.core.tables import open_parquet
+from caption_assets.core.tables import own_table
 
 
 def bytes_of(plan: Plan, shards: Iterable[str]) -> dict[str, int]:
@@ -17,7 +17,7 @@ def bytes_of(plan: Plan, shards: Iterable[str]) -> dict[str, int]:
     for generation in plan.generations:
         if wanted.isdisjoint(shard.key for shard in generation.shards):
             continue
-        with open_parquet(plan.objects, generation.uri) as file:
+        with own_table(plan.objects, generation.uri) as file:
             _add(file, wanted, found)
     return dict(found)
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from caption_assets.core.columns import PLAN
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.core.tables import open_parquet
+from caption_assets.core.tables import DamagedTable, own_table
 
 BATCH_ROWS = 4096
 COLUMNS = [column.name for column in PLAN]
@@ -104,7 +104,7 @@ class ShardEntries:
 
     def __iter__(self) -> Iterator[PlanEntry]:
         first, end, row = self.shard.first_row, self.shard.first_row + self.shard.rows, 0
-        with open_parquet(self.objects, self.uri) as file:
+        with own_table(self.objects, self.uri) as file:
             for group in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if row >= end or row + rows <= first:
@@ -200,7 +200,7 @@ def _holding(objects: ObjectStore, generation: Generation, uri: str) -> Iterator
     """Keys of the shards that have rows of this file; row groups that cannot are not read."""
     column, first, keys = COLUMNS.index("source_uri"), 0, []
     starts = [shard.first_row for shard in generation.shards]
-    with open_parquet(objects, generation.uri) as file:
+    with own_table(objects, generation.uri) as file:
         for group in range(file.metadata.num_row_groups):
             metadata = file.metadata.row_group(group)
             known = metadata.column(column).statistics
@@ -212,8 +212,10 @@ def _holding(objects: ObjectStore, generation: Generation, uri: str) -> Iterator
 
 
 def _generation(objects: ObjectStore, number: int, uri: str) -> Generation:
-    with open_parquet(objects, uri) as file:
-        metadata, first = file.metadata.metadata, _smallest(file.metadata, COLUMNS.index("source_uri"))
+    with own_table(objects, uri) as file:
+        metadata, first = file.metadata.metadata or {}, _smallest(file.metadata, COLUMNS.index("source_uri"))
+    if b"shards" not in metadata:
+        raise DamagedTable(uri, "it says nothing of shards")
     rows, shards = 0, []
     for key, count, records, replaces in json.loads(metadata[b"shards"]):
         shards.append(PlannedShard(key, number, rows, count, records, tuple(replaces)))

@@ -1,0 +1,84 @@
+"""Tables of the store that hold other bytes than were written: named with the way out, or made again; never a traceback."""
+
+import os
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from caption_assets.assets.shard_run import reusable
+from caption_assets.commands.faults import told
+from caption_assets.core.layout import Layout
+from caption_assets.core.planning import load_plan, make_plan
+from caption_assets.core.sources import read_manifest
+from caption_assets.core.tables import DamagedTable, table, write_parquet
+from caption_assets_tests.core.sources.sourcekit import OBJECTS, PNG, spec, write
+
+DAMAGES = {
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "garbage": lambda data: os.urandom(len(data)),
+    "no end": lambda data: data[:-1],
+    "a hole in the footer": lambda data: data[:-200] + bytes(190) + data[-10:],
+}
+
+
+@pytest.fixture
+def planned(tmp_path):
+    dataset = spec(f"{write(tmp_path / 'in', {'a.png': PNG, 'b.png': PNG})}/")
+    layout = Layout(str(tmp_path / "store"), "d")
+    return dataset, layout, make_plan(OBJECTS, layout, dataset).plan
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_plan_is_named_and_stays(planned, damage, tmp_path):
+    _, layout, _ = planned
+    file = tmp_path / "store/d/plan/gen-00000.parquet"
+    damaged = DAMAGES[damage](file.read_bytes())
+    file.write_bytes(damaged)
+    with pytest.raises(DamagedTable) as error:
+        load_plan(OBJECTS, layout)
+    said = told(error.value)
+    assert said and said.startswith(f"{file}: is damaged (") and "restore it from a copy" in said
+    assert file.read_bytes() == damaged
+
+
+def test_a_foreign_table_in_the_plan_is_named(planned, tmp_path):
+    file = tmp_path / "store/d/plan/gen-00000.parquet"
+    pq.write_table(pa.table({"source_uri": ["x"] * 20, **{f"c{n}": [1] * 20 for n in range(20)}}), file)
+    with pytest.raises(DamagedTable, match="says nothing of shards"):
+        load_plan(OBJECTS, planned[1])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_is_made_again_by_the_next_run_of_its_shard(planned, damage):
+    dataset, layout, plan = planned
+    uri = layout.manifest(plan.shards[0])
+    write_parquet(OBJECTS, uri, read_manifest(OBJECTS, dataset, plan.entries(plan.shards[0])))
+    version = table(OBJECTS, uri).metadata.get("version", "")
+    OBJECTS.put(uri, DAMAGES[damage](OBJECTS.read(uri)))
+    assert reusable(OBJECTS, uri, version) is None
+
+
+def test_damage_behind_a_good_footer_is_named_where_it_is_read(planned):
+    dataset, layout, plan = planned
+    uri = layout.manifest(plan.shards[0])
+    handle = write_parquet(OBJECTS, uri, read_manifest(OBJECTS, dataset, plan.entries(plan.shards[0])))
+    data = OBJECTS.read(uri)
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    OBJECTS.put(uri, data[:4] + bytes(len(data) - footer - 4) + data[-footer:])
+    with pytest.raises(DamagedTable, match="is damaged"):
+        list(handle.batches(OBJECTS))
+
+
+def test_a_worker_whose_command_is_gone_goes_on_in_silence():
+    from caption_assets.commands.worker import _say
+
+    end, pipe = os.pipe()
+    os.close(end)
+    answers = os.fdopen(pipe, "w")
+    _say(answers, event="progress")
+    _say(answers, event="ended")
+    with suppress(OSError):
+        answers.close()
