@@ -2,11 +2,23 @@
 
 from pathlib import Path
 
-from caption_assets_tests.benchmarks.plan_billion import CATALOG_SHARDS, SHARD_SIZE, steps
+import pytest
+
+from caption_assets.core.plan import generations
+from caption_assets_tests.benchmarks.plan_billion import CATALOG_SHARDS, SHARD_SIZE, STEPS, steps
 
 SHARDS, LOST = 2000, 20
 
 
+def test_planning_that_was_killed_goes_on_and_counts_every_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "GENERATION_S", generations.GENERATION_S)  # what the steps change is set back
+    killed = STEPS["catalogs planned, killed at 99 %"](tmp_path, 300)
+    assert killed["shards"] < 300 and killed["records"] == killed["shards"] * SHARD_SIZE
+    whole = STEPS["catalogs planned to the end"](tmp_path, 300)
+    assert (whole["shards"], whole["records"]) == (300, 300 * SHARD_SIZE)
+
+
+@pytest.mark.long
 def test_two_thousand_shards_are_planned_resumed_counted_and_reconciled(tmp_path: Path) -> None:
     found = dict(steps(tmp_path, SHARDS))
     killed, whole = found["catalogs planned, killed at 99 %"], found["catalogs planned to the end"]
