@@ -46,7 +46,7 @@ evaluate: venv
 	$(BIN)/python -m caption_assets.demo.evaluate
 
 test: $(VENV)/.tests-installed lint
-	$(BIN)/python -m pytest -m 'not long'
+	$(BIN)/python -m pytest -m 'not long' --durations=20
 
 test-all: $(VENV)/.tests-installed lint
 	$(BIN)/python -m pytest
