@@ -159,7 +159,7 @@ class Stored:
 
         try:
             return tables.table(self.place.objects, uri)
-        except ObjectMissing:
+        except (ObjectMissing, tables.DamagedTable):
             return None
 
 

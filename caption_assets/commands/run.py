@@ -205,7 +205,7 @@ def pending(place: Workplace, ds: Dataset, shard: str) -> Pending | None:
     try:
         manifest = tables.table(place.objects, ds.layout.manifest(shard))
         mapping = tables.table(place.objects, ds.layout.mapping(shard))
-    except ObjectMissing:
+    except (ObjectMissing, tables.DamagedTable):  # made again before anything is asked
         return None
     return count_pending(place.objects, ds.layout, ds.spec, shard, current_recipes(place, ds), manifest, mapping)
 

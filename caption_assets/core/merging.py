@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,9 @@ from caption_assets.core.merge.rows import Mismatch, load_rows
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.recipes import dataset_recipe
 from caption_assets.core.replies.chunks import data_version, read_revoked, replaced_shards
-from caption_assets.core.tables import TableHandle, table
+from caption_assets.core.tables import DamagedTable, TableHandle, table
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -96,10 +99,13 @@ class Pair:
 
 
 def read_pair(objects: ObjectStore, layout: Layout, shard: str) -> Pair | None:
-    """Both tables of a shard; None where one is missing or they come from different merges."""
+    """Both tables of a shard; None where one is missing or damaged, or they come from different merges."""
     try:
         pair = Pair(table(objects, layout.merged(shard)), table(objects, layout.failed(shard)))
     except ObjectMissing:
+        return None
+    except DamagedTable as error:
+        log.warning("%s", error)
         return None
     ours, theirs = pair.merged.metadata, pair.failed.metadata
     same = all(ours.get(key) and ours.get(key) == theirs.get(key) for key in ("run_id", "dataset_recipe", "data_version"))

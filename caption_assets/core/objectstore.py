@@ -6,6 +6,7 @@ sources and of the store.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from caption_assets.core.storage.localstore import LocalObjects
-from caption_assets.core.storage.objects import NotAFile, ObjectError, ObjectInfo, ObjectMissing, Objects, Throttled
+from caption_assets.core.storage.objects import MachineFault, NotAFile, ObjectError, ObjectInfo, ObjectMissing, Objects, Throttled
 
 if TYPE_CHECKING:
     from caption_assets.config import S3Config
@@ -126,7 +127,10 @@ class ObjectStore:
 
 def scratch_dir() -> str | None:
     """Where large temporary files go: $CAPTION_ASSETS_SCRATCH, else the system's folder."""
-    return os.environ.get("CAPTION_ASSETS_SCRATCH")
+    folder = os.environ.get("CAPTION_ASSETS_SCRATCH") or None
+    if folder and not os.path.isdir(folder):
+        raise MachineFault(errno.ENOENT, "there is no such folder: make it, or change $CAPTION_ASSETS_SCRATCH", folder)
+    return folder
 
 
 class _Ahead:

@@ -90,7 +90,7 @@ def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.Par
     return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
 
 
-class DamagedTable(Exception):
+class DamagedTable(ValueError):
     """A table of the store holds other bytes than were written there. The message names it and the way out."""
 
     def __init__(self, uri: str, why: object) -> None:

@@ -12,6 +12,7 @@ from caption_assets.commands.faults import told
 from caption_assets.core.layout import Layout
 from caption_assets.core.planning import load_plan, make_plan
 from caption_assets.core.sources import read_manifest
+from caption_assets.core.storage.objects import MachineFault
 from caption_assets.core.tables import DamagedTable, table, write_parquet
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, PNG, spec, write
 
@@ -82,3 +83,11 @@ def test_a_worker_whose_command_is_gone_goes_on_in_silence():
     _say(answers, event="ended")
     with suppress(OSError):
         answers.close()
+
+
+def test_a_scratch_folder_that_is_not_there_is_named(planned, tmp_path, monkeypatch):
+    dataset, layout, plan = planned
+    monkeypatch.setenv("CAPTION_ASSETS_SCRATCH", f"{tmp_path}/gone")
+    with pytest.raises(MachineFault) as error:
+        write_parquet(OBJECTS, layout.manifest(plan.shards[0]), read_manifest(OBJECTS, dataset, plan.entries(plan.shards[0])))
+    assert told(error.value) == f"{tmp_path}/gone: there is no such folder: make it, or change $CAPTION_ASSETS_SCRATCH"

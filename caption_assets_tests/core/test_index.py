@@ -101,6 +101,13 @@ def test_shards_that_are_gone_or_disagree_leave_it(tmp_path: Path) -> None:
     assert ask(collection, "SELECT DISTINCT shard FROM captions") == [("part-1",)]
 
 
+def test_a_shard_whose_table_is_damaged_leaves_it(tmp_path: Path) -> None:
+    collection, shards = tars(tmp_path)
+    Path(collection.layout.merged(shards[0])).write_bytes(b"PAR1 is not all PAR1")
+    figures = build(collection, shards[:2])
+    assert (figures["shards"], figures["left_out"], figures["left_out_shards"]) == (1, 1, "part-0")
+
+
 def test_new_outputs_and_broken_files_are_met_by_building_anew(tmp_path: Path) -> None:
     collection, shards = tars(tmp_path)
     build(collection, shards)
