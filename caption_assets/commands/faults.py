@@ -28,14 +28,14 @@ def told(error: BaseException) -> str | None:
     """What the user is told; None for an error that nobody foresaw, which deserves its traceback."""
     if said := lock_message(error) or _of_records(error):
         return said
+    from caption_assets.core.damage import Damaged
     from caption_assets.core.exports.selection import ExportError
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.plan.plans import PlanError
     from caption_assets.core.storage.objects import MachineFault
-    from caption_assets.core.tables import DamagedTable
     from caption_assets.engines.base import EngineDown
 
-    if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError, DamagedTable)):
+    if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError, Damaged)):
         return str(error)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         where = f"{error.filename}: " if error.filename else ""

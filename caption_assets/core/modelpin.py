@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from caption_assets.config import EngineConfig
+from caption_assets.core.damage import Damaged, read_json
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.engines.modelfolder import model_folder
@@ -17,8 +18,9 @@ def pinned_revision(objects: ObjectStore, layout: Layout, engine: EngineConfig) 
     A folder's is a hash of its files and is taken anew each time: other files are another model. Raises EngineDown when a
     hub name cannot be resolved.
     """
-    asked, pins = f"{engine.model}@{engine.revision or ''}", _read(objects, layout)
+    asked = f"{engine.model}@{engine.revision or ''}"
     on_hub = engine.kind != "openai" and model_folder(engine.model) is None
+    pins = _read(objects, layout, on_hub)
     if on_hub and asked in pins:
         return pins[asked]
     revision = resolve_revision(engine)
@@ -34,8 +36,17 @@ def as_pinned(engine: EngineConfig, revision: str | None) -> EngineConfig:
     return engine.model_copy(update={"revision": revision})
 
 
-def _read(objects: ObjectStore, layout: Layout) -> dict[str, str | None]:
+def _read(objects: ObjectStore, layout: Layout, needed: bool) -> dict[str, str | None]:
+    """What is pinned. A damaged file is written anew where nothing of it is needed; else it raises Damaged."""
+    remove = "remove it: the revision that the hub has today is pinned then, and if that is another one all is asked anew"
     try:
-        return dict(json.loads(objects.read(layout.model))["revisions"])
+        found = read_json(objects, layout.model, remove).get("revisions")
+        if not isinstance(found, dict):
+            raise Damaged(layout.model, "it names no revisions", remove)
+        return found
     except ObjectMissing:
+        return {}
+    except Damaged:
+        if needed:
+            raise
         return {}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from caption_assets.core.columns import INFO_FIELDS, Column
+from caption_assets.core.damage import Damaged
 from caption_assets.core.objectstore import ObjectStore, scratch_dir
 
 ROW_GROUP_ROWS = 20_000
@@ -90,15 +91,12 @@ def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.Par
     return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
 
 
-class DamagedTable(ValueError):
-    """A table of the store holds other bytes than were written there. The message names it and the way out."""
+class DamagedTable(Damaged):
+    """A table of the store that is not as it was written."""
 
     def __init__(self, uri: str, why: object) -> None:
-        said = " ".join(str(why).split())[:200]
-        super().__init__(
-            f"{uri}: is damaged ({said}): restore it from a copy, or, if it is none of plan/, remove it; then "
-            "`caption-assets reconcile` and `caption-assets run` make it again from what is there"
-        )
+        again = "`caption-assets reconcile` and `caption-assets run` make it again from what is there"
+        super().__init__(uri, why, f"if it is none of plan/, remove it; then {again}")
 
 
 @contextmanager

@@ -9,7 +9,11 @@ import pytest
 
 from caption_assets.assets.shard_run import reusable
 from caption_assets.commands.faults import told
+from caption_assets.config import EngineConfig
+from caption_assets.core.damage import Damaged
+from caption_assets.core.exports.exporting import verify
 from caption_assets.core.layout import Layout
+from caption_assets.core.modelpin import pinned_revision
 from caption_assets.core.planning import load_plan, make_plan
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.storage.objects import MachineFault
@@ -91,3 +95,21 @@ def test_a_scratch_folder_that_is_not_there_is_named(planned, tmp_path, monkeypa
     with pytest.raises(MachineFault) as error:
         write_parquet(OBJECTS, layout.manifest(plan.shards[0]), read_manifest(OBJECTS, dataset, plan.entries(plan.shards[0])))
     assert told(error.value) == f"{tmp_path}/gone: there is no such folder: make it, or change $CAPTION_ASSETS_SCRATCH"
+
+
+@pytest.mark.parametrize("said", ['{"revisions": {', "", "[]", '{"revisions": null}'])
+def test_a_damaged_pin_stops_what_needs_it_and_nothing_else(planned, said):
+    _, layout, _ = planned
+    OBJECTS.put(layout.model, said.encode())
+    with pytest.raises(Damaged) as error:
+        pinned_revision(OBJECTS, layout, EngineConfig(model="owner/name"))
+    assert str(told(error.value)).startswith(f"{layout.model}: is damaged (") and "remove it" in str(error.value)
+    assert OBJECTS.read(layout.model) == said.encode()
+    pinned_revision(OBJECTS, layout, EngineConfig(kind="openai", model="stub", endpoints=["http://127.0.0.1:9/v1"]))
+    assert b"stub@" in OBJECTS.read(layout.model)
+
+
+def test_a_damaged_summary_of_an_export_is_named(tmp_path):
+    (tmp_path / "export.json").write_text('{"shards": ')
+    with pytest.raises(Damaged, match=r"export.json: is damaged .* export again"):
+        verify(OBJECTS, str(tmp_path))

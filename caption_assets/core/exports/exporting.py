@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import duckdb
 
 from caption_assets.config import DatasetConfig
+from caption_assets.core.damage import read_json
 from caption_assets.core.exports import csv, hf, imagefolder, jsonl, lance, parquet, sidecars, webdataset, webshart
 from caption_assets.core.exports.job import Options, ShardJob, check_tars
 from caption_assets.core.exports.selection import ExportError, Selection, outputs_of
@@ -133,7 +133,7 @@ def verify(objects: ObjectStore, to: str) -> tuple[dict[str, Any], list[str]]:
     """Reads an export back: its export.json, and what is wrong with its files (missing, other size, other bytes, other sums)."""
     folder = _absolute(to)
     try:
-        summary = dict(json.loads(objects.read(folder + SUMMARY)))
+        summary = read_json(objects, folder + SUMMARY, "remove it and export again")
     except ObjectMissing:
         raise ExportError(f"{folder} holds no export: there is no {SUMMARY}") from None
     problems: list[str] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from caption_assets.core.damage import read_json
 from caption_assets.core.exports.selection import ExportError
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore, scratch_dir
 
@@ -171,7 +172,7 @@ def file_sha256(path: Path) -> str:
 
 def _read(objects: ObjectStore, uri: str) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(objects.read(uri)))
+        return read_json(objects, uri, "remove it and export again")
     except ObjectMissing:
         return None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from caption_assets.core.damage import Damaged, read_json
 from caption_assets.core.loop.asking import Tally, reply_row, unread
 from caption_assets.core.loop.feeding import Fed, Feed
 from caption_assets.core.owed.answered import is_transient
@@ -87,7 +88,12 @@ class Batches:
     def _notes(self) -> Iterator[Note]:
         """Batches whose answers were not collected yet."""
         for info in self._job.objects.list(self._folder):
-            note = Note(**json.loads(self._job.objects.read(info.uri)))
+            remove = "remove it: its batch is submitted again then"
+            said = read_json(self._job.objects, info.uri, remove)
+            try:
+                note = Note(**said)
+            except TypeError as error:
+                raise Damaged(info.uri, error, remove) from None
             if note.end is None:
                 yield note
 
