@@ -16,6 +16,7 @@ from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import CAPTIONS, FAILED, MANIFEST, MAPPING, merged_columns
 from caption_assets.core.layout import Layout
 from caption_assets.core.prompts import prompt_sha256
+from caption_assets.core.replies.chunks import write_chunk
 from caption_assets.core.tables import arrow_schema
 
 SHARD = "part"
@@ -181,5 +182,5 @@ class _Chunks:
     def close(self) -> None:
         if self._rows:
             self._chance.shuffle(self._rows)
-            pq.write_table(pa.Table.from_pylist(self._rows, self._schema), self._folder / next(self._names), compression="zstd")
+            write_chunk(pa.Table.from_pylist(self._rows, self._schema), self._folder / next(self._names))
             self._rows = []

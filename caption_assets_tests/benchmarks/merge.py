@@ -1,10 +1,11 @@
 """The merge of one shard beside a bare DuckDB join-and-write of the same files, CPU time and memory.
 
-    python -m caption_assets_tests.benchmarks.merge [--records 1000000] [--rounds 5] [--cells 4]
+    python -m caption_assets_tests.benchmarks.merge [--records 1000000] [--rounds 5] [--cells 4] [--chunk-rows 1000]
 
 The bare join does less: it takes what a reply has under a slot without reading it closely, judges nothing, and proves nothing.
-Each way runs in a process of its own, so that its peak memory is its own; imports are not counted. `parse and judge` is the
-share of the merge that Python spends on the replies' texts.
+Each way runs in a process of its own, so that its peak memory is its own; imports are not counted, nor is that of pandas, which
+pyarrow does with the first array wherever it is installed. --chunk-rows 100 is how replies are stored while they come. `parse
+and judge` is the share of the merge that Python spends on the replies' texts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from caption_assets.core.layout import Layout
 from caption_assets.core.merge import judging
@@ -94,6 +96,7 @@ def ours(layout: Layout, cells: int, scratch: Path) -> dict[str, float]:
 def measured(way: str, store: str, cells: int) -> None:
     """One run of one way; its figures as JSON on standard output."""
     with tempfile.TemporaryDirectory(dir=store) as scratch:
+        pa.array([0])  # imports pandas, if there is one
         begun, wall = time.process_time(), time.perf_counter()
         figures = {"bare": bare, "ours": ours}[way](Layout(store, "photos"), cells, Path(scratch))
         figures |= {"cpu": time.process_time() - begun, "wall": time.perf_counter() - wall}
@@ -105,6 +108,7 @@ def main() -> None:
     options.add_argument("--records", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--cells", type=int, default=4, help="pictures in a grid; 1 for single pictures")
+    options.add_argument("--chunk-rows", type=int, default=1000, help="replies in a file")
     options.add_argument("--way", help=argparse.SUPPRESS)
     options.add_argument("--store", help=argparse.SUPPRESS)
     given = options.parse_args()
@@ -112,7 +116,7 @@ def main() -> None:
         measured(given.way, given.store, given.cells)
         return
     with tempfile.TemporaryDirectory() as store:
-        make_shard(Layout(store, "photos"), given.records, given.cells)
+        make_shard(Layout(store, "photos"), given.records, given.cells, given.chunk_rows)
         command = [sys.executable, "-m", "caption_assets_tests.benchmarks.merge", "--store", store, "--cells", str(given.cells)]
         runs: dict[str, list[dict[str, float]]] = {"bare": [], "ours": []}
         for _ in range(given.rounds):

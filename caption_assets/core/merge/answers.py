@@ -8,7 +8,7 @@ An answer for one picture that is, to the letter, what its whole grid was answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,8 @@ class AnswerReader:
         for source, folder in enumerate(folders):
             files = list_chunks(self.objects, folder, self.warnings)
             columns = [*_COLUMNS, *_LISTS[1:], *(["request_id"] if self.revoked else [])]
-            for _, chunk in read_chunks(self.objects, files, CAPTIONS_SCHEMA, columns, self.warnings):
+            chunks = (rows for _, rows in read_chunks(self.objects, files, CAPTIONS_SCHEMA, columns, self.warnings))
+            for chunk in _gathered(chunks, columns):
                 if self.revoked:
                     chunk = chunk.filter(pa.array([r not in self.revoked for r in chunk["request_id"].to_pylist()], pa.bool_()))
                 chunk = _in_step(chunk)
@@ -157,6 +158,14 @@ class AnswerReader:
         attempts = np.zeros(self.rows.count, np.int64)
         if judged:
             table = pa.concat_tables(judged)
+            n = table["n"].to_numpy()
+            again = np.bincount(n, minlength=self.rows.count)[n] > 1
+            # most records were answered once, and need no choice
+            sole = table.filter(pa.array(~again))
+            n, cell = sole["n"].to_numpy(), sole["cell"].to_numpy()
+            best[n], attempts[n] = cell, 1
+            newest[n] = np.where(sole["parsable"].to_numpy(), cell, -1)
+            table = table.filter(pa.array(again))
             self.rows.connection.register("judged", table)
             if pc.any(table["several"]).as_py():
                 self.rows.connection.register("replies", replies.table())
@@ -172,6 +181,20 @@ class AnswerReader:
         for column in (best, newest, attempts):
             column[copies] = column[firsts]
         return Answers(replies, cells, best, newest, attempts)
+
+
+def _gathered(chunks: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of the chunks, many chunks at a time: they are small, and each step costs more than the rows in it."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for chunk in chunks:
+        waiting.append(chunk.select(columns).replace_schema_metadata())
+        rows += chunk.num_rows
+        if rows >= BATCH_ROWS:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def _asked(chunk: pa.Table, first: int, source: int, of_now: str | None) -> pa.Table:

@@ -148,7 +148,9 @@ class Assembly:
                 reason, detail = pc.if_else(refused, found[used].reason, reason), pc.if_else(refused, why, detail)
             reason = pc.coalesce(fault, reason)
             detail = pc.if_else(pc.is_valid(fault), fault_detail, detail)
-            text = pc.if_else(pc.is_null(reason), cells["said"], None)
+            text = cells["said"]
+            if reason.null_count < len(reason):
+                text = pc.if_else(pc.is_null(reason), text, None)
             nothing = pc.and_(pc.is_null(reason), pc.is_null(text))
             tally.unanswered[prompt.name] += pc.sum(nothing, min_count=0).as_py()
             attempts = pa.array(answers.attempts[start:end])
@@ -156,7 +158,7 @@ class Assembly:
         return found
 
     def _count(self, tally: Tally, rows: pa.Table, shown: pa.Table, outputs: Mapping[str, _Output], captioned: Bools) -> None:
-        start = tally.records
+        first, start = next(iter(outputs.values())), tally.records
         tally.records += rows.num_rows
         tally.captioned += int(captioned.sum())
         tally.duplicates += rows.num_rows - shown["duplicate_of"].null_count
@@ -164,14 +166,14 @@ class Assembly:
             tally.valid[name] += len(output.text) - output.text.null_count
         tally.add_reasons(rows["record_id"], list(outputs.values()))
         readable = np.flatnonzero(pc.and_(pc.is_null(rows["reason"]), pc.is_null(shown["reason"])).to_numpy())
-        for row in readable:
+        while len(tally.samples) < SAMPLES:
             wanted = len(tally.samples) * self.manifest.rows // SAMPLES
-            if len(tally.samples) == SAMPLES or wanted >= tally.records:
+            readable = readable[np.searchsorted(readable, wanted - start) :]
+            if not len(readable):
                 break
-            if start + row >= wanted:
-                first = next(iter(outputs.values()))
-                place = {name: rows[name][row].as_py() for name in _PLACE}
-                tally.samples.append({**place, "text": first.text[row].as_py(), "reason": first.reason[row].as_py()})
+            row, readable = int(readable[0]), readable[1:]
+            place = {name: rows[name][row].as_py() for name in _PLACE}
+            tally.samples.append({**place, "text": first.text[row].as_py(), "reason": first.reason[row].as_py()})
 
 
 def _info(answers: Answers, request: pa.ChunkedArray) -> pa.StructArray:

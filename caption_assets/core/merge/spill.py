@@ -28,7 +28,7 @@ class Spill:
         self._writer = pa.ipc.new_file(str(path), schema)
 
     def append(self, rows: pa.Table) -> None:
-        """Adds rows of this schema; small pieces are gathered into batches of BATCH_ROWS."""
+        """Adds rows of this schema; small pieces are gathered into batches of BATCH_ROWS, or somewhat more."""
         self.rows += rows.num_rows
         self._pending.append(rows)
         if self.rows - self._bounds[-1] >= BATCH_ROWS:
@@ -36,7 +36,7 @@ class Spill:
 
     def _flush(self) -> None:
         if self.rows > self._bounds[-1]:
-            for batch in pa.concat_tables(self._pending).combine_chunks().to_batches(BATCH_ROWS):
+            for batch in pa.concat_tables(self._pending).combine_chunks().to_batches(2 * BATCH_ROWS):
                 self._writer.write_batch(batch)
                 self._bounds.append(self._bounds[-1] + batch.num_rows)
         self._pending = []
@@ -52,7 +52,8 @@ class Spill:
         """All rows in order, as they were appended, at most `rows` at a time."""
         for number in range(len(self._bounds) - 1):
             batch = self._file.get_batch(number)
-            yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+            step = -(-batch.num_rows // -(-batch.num_rows // rows))  # parts of about one size
+            yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
     def table(self) -> pa.Table:
         """All rows as one table that lies in the file, not in memory."""
@@ -61,24 +62,27 @@ class Spill:
     def take(self, rows: Ints, columns: list[str] | None = None) -> pa.Table:
         """The rows of these numbers, in the order asked, all columns or some; -1 gives a row of nulls.
 
-        Each batch is visited once, so that rows in about the order of writing cost about a copy of them.
+        Each batch is visited once, and rows that lie close together in it are not copied before they are put in order.
         """
         present = rows >= 0
         wanted = rows[present]
         order = np.argsort(wanted, kind="stable")
-        wanted = wanted[order]
-        place = np.empty(len(wanted), dtype=np.int64)
-        place[order] = np.arange(len(wanted))
-        bounds = np.array(self._bounds, dtype=np.int64)
-        number = np.searchsorted(bounds, wanted, side="right") - 1
-        cuts = np.flatnonzero(np.diff(number)) + 1
+        ascending = wanted[order]
+        cuts = np.searchsorted(ascending, self._bounds)
         schema = pa.schema([self.schema.field(name) for name in columns or self.schema.names])
-        parts = [
-            self._file.get_batch(int(numbers[0])).select(schema.names).take(pa.array(local - bounds[numbers[0]]))
-            for numbers, local in zip(np.split(number, cuts), np.split(wanted, cuts), strict=True)
-            if len(numbers)
-        ]
-        found = pa.Table.from_batches(parts, schema).combine_chunks()
+        place, known = np.empty(len(wanted), np.int64), 0
+        parts: list[pa.RecordBatch] = []
+        for number in np.flatnonzero(np.diff(cuts)):
+            here = slice(cuts[number], cuts[number + 1])
+            mine = ascending[here] - self._bounds[number]
+            batch, span = self._file.get_batch(int(number)).select(schema.names), int(mine[-1] - mine[0]) + 1
+            if span <= 2 * len(mine):
+                parts.append(batch.slice(int(mine[0]), span))
+                place[order[here]] = known + mine - mine[0]
+            else:
+                parts.append(batch.take(pa.array(mine)))
+                place[order[here]] = known + np.arange(len(mine))
+            known += parts[-1].num_rows
         index = np.full(len(rows), -1, dtype=np.int64)
         index[present] = place
-        return found.take(pa.array(index, mask=~present))
+        return pa.Table.from_batches(parts, schema).combine_chunks().take(pa.array(index, mask=~present))

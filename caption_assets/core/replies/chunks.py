@@ -31,6 +31,10 @@ REVOKED_SCHEMA = arrow_schema(REVOKED)
 ROOT_RUN = b"root_run_id"
 """Parquet metadata of a chunk: the root run of its run; a re-executed run has a run_id of its own."""
 SETTLED = b"settled"
+_COMPRESSION = dict.fromkeys(("request_id", "record_ids.list.element", "reply", "error"), "zstd")
+_FEW_VALUES = [
+    "prompt_sha256s.list.element", "output", "recipe", "finish_reason", "error", "endpoint", "model", "revision", "run_id"
+]  # fmt: skip
 
 
 class StoreError(ObjectError):
@@ -102,7 +106,7 @@ class ChunkWriter:
 
     def _put(self, folder: str, rows: pa.Table) -> None:
         sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="zstd", write_statistics=False)
+        write_chunk(rows, sink)
         uri = folder + self.names.next()
         try:
             self.objects.put(uri, sink.getvalue().to_pybytes())
@@ -112,6 +116,12 @@ class ChunkWriter:
                 f"{uri}: cannot be stored: {what}. What was stored before is kept; the next run asks only for the rest."
             ) from error
         self.last += 1
+
+
+def write_chunk(rows: pa.Table, sink: Any) -> None:
+    """A chunk, or a revocation, as parquet. With so few rows most of the cost is in each page: only what is long is compressed,
+    and dictionaries are for what all rows have in common."""
+    pq.write_table(rows, sink, compression=_COMPRESSION, use_dictionary=_FEW_VALUES, write_statistics=False)
 
 
 def _plain(row: ReplyRow) -> ReplyRow:
@@ -171,7 +181,7 @@ def read_chunks(
         try:
             parquet = pq.ParquetFile(pa.BufferReader(data))
             found = parquet.schema_arrow
-            if any(f not in found for f in wanted):
+            if not found.equals(schema) and any(f not in found for f in wanted):
                 raise pa.ArrowInvalid("its columns are not those of a chunk")
             rows = parquet.read(columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
