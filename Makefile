@@ -8,9 +8,8 @@ DEMO ?= demo_run
 # Where pip does not find torch+cpu by itself (PyPI has CUDA builds only), it is taken from here.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
-# Bytecode is compiled when it is first used: most of it never is. Much faster, where uv is there and finds the packages:
-#   make PIP_INSTALL='uv pip install --python .venv/bin/python' demo
-PIP_INSTALL ?= $(BIN)/pip install --no-compile
+# Much faster, where uv is there and finds the packages: make PIP_INSTALL='uv pip install --python .venv/bin/python' demo
+PIP_INSTALL ?= $(BIN)/pip install
 
 OTHER_PYTHON := Install one (apt-get install python3.11 python3.11-venv) and name it: make PYTHON=python3.11 …
 BIN := $(VENV)/bin
