@@ -103,11 +103,33 @@ def measured(way: str, store: str, cells: int) -> None:
     print(json.dumps({**figures, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
+def compare(records: int, cells: int, chunk_rows: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as store:
+        make_shard(Layout(store, "photos"), records, cells, chunk_rows)
+        command = [sys.executable, "-m", "caption_assets_tests.benchmarks.merge", "--store", store, "--cells", str(cells)]
+        runs: dict[str, list[dict[str, float]]] = {"bare": [], "ours": []}
+        for _ in range(rounds):
+            for way, found in runs.items():
+                done = subprocess.run([*command, "--way", way], capture_output=True, text=True, check=False)
+                assert done.returncode == 0, done.stderr
+                found.append(json.loads(done.stdout))
+    middle = {way: {key: Median(run[key] for run in found) for key in found[0]} for way, found in runs.items()}
+    print(f"{records} records, {cells} to a request, median of {rounds}")
+    for way, figures in middle.items():
+        print(f"{way:6}" + "".join(f"  {key} {value:.1f} {'MB' if key == 'rss' else 's'}" for key, value in figures.items()))
+    share = middle["ours"]["parse and judge"]
+    print(f"CPU ratio {middle['ours']['cpu'] / middle['bare']['cpu']:.2f}, without parse and judge", end=" ")
+    print(f"{(middle['ours']['cpu'] - share) / middle['bare']['cpu']:.2f}")
+    name, floor = f"merge of {records:,} records, {cells} to a request", middle["bare"]["cpu"]
+    report(Figure(name, "CPU s", middle["ours"]["cpu"], floor=floor, floor_way="bare DuckDB join and write", of_floor=1.5))
+    report(Figure(f"{name}: memory", "MB", middle["ours"]["rss"], at_most=1500))
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--records", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--cells", type=int, default=4, help="pictures in a grid; 1 for single pictures")
+    options.add_argument("--cells", type=int, help="pictures in a grid, 1 for single pictures; else 4, then 1")
     options.add_argument("--chunk-rows", type=int, default=1000, help="replies in a file")
     options.add_argument("--way", help=argparse.SUPPRESS)
     options.add_argument("--store", help=argparse.SUPPRESS)
@@ -115,25 +137,8 @@ def main() -> None:
     if given.way:
         measured(given.way, given.store, given.cells)
         return
-    with tempfile.TemporaryDirectory() as store:
-        make_shard(Layout(store, "photos"), given.records, given.cells, given.chunk_rows)
-        command = [sys.executable, "-m", "caption_assets_tests.benchmarks.merge", "--store", store, "--cells", str(given.cells)]
-        runs: dict[str, list[dict[str, float]]] = {"bare": [], "ours": []}
-        for _ in range(given.rounds):
-            for way, found in runs.items():
-                done = subprocess.run([*command, "--way", way], capture_output=True, text=True, check=False)
-                assert done.returncode == 0, done.stderr
-                found.append(json.loads(done.stdout))
-    middle = {way: {key: Median(run[key] for run in found) for key in found[0]} for way, found in runs.items()}
-    print(f"{given.records} records, {given.cells} to a request, median of {given.rounds}")
-    for way, figures in middle.items():
-        print(f"{way:6}" + "".join(f"  {key} {value:.1f} {'MB' if key == 'rss' else 's'}" for key, value in figures.items()))
-    share = middle["ours"]["parse and judge"]
-    print(f"CPU ratio {middle['ours']['cpu'] / middle['bare']['cpu']:.2f}, without parse and judge", end=" ")
-    print(f"{(middle['ours']['cpu'] - share) / middle['bare']['cpu']:.2f}")
-    name, floor = f"merge of {given.records:,} records, {given.cells} to a request", middle["bare"]["cpu"]
-    report(Figure(name, "CPU s", middle["ours"]["cpu"], floor=floor, floor_way="bare DuckDB join and write", of_floor=1.5))
-    report(Figure(f"{name}: memory", "MB", middle["ours"]["rss"], at_most=1500))
+    for cells in [given.cells] if given.cells else [4, 1]:
+        compare(given.records, cells, given.chunk_rows, given.rounds)
 
 
 if __name__ == "__main__":
