@@ -64,6 +64,8 @@ class RayCluster:
             "--disable-usage-stats",
             "--include-log-monitor",
             "false",
+            "--dashboard-agent-listen-port",
+            str(free_port(host)),
         ]
         command += ["--block", *(more or ("--address", f"{self.head}:{self.port}"))]
         if has_host_names():
@@ -86,9 +88,23 @@ class RayCluster:
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
 
+    def takes_jobs(self) -> bool:
+        """Whether a job can be submitted: a node is up a little earlier than its agent."""
+        request = urllib.request.Request(
+            f"{self.jobs}/api/jobs/",
+            data=b'{"entrypoint": "true"}',
+            headers={"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30):
+                return True
+        except OSError:
+            return False
+
     def submitted(self) -> dict[str, dict[str, Any]]:
         """Every Ray job so far by the id of its Dagster run."""
-        return {job["metadata"]["dagster/run-id"]: job for job in self.api("/api/jobs/") if "dagster/run-id" in job["metadata"]}
+        jobs = [(job["metadata"] or {}, job) for job in self.api("/api/jobs/")]
+        return {metadata["dagster/run-id"]: job for metadata, job in jobs if "dagster/run-id" in metadata}
 
     def living_hosts(self) -> set[str]:
         nodes = self.api("/nodes?view=summary")["data"].get("summary", [])
@@ -180,6 +196,7 @@ def ray_cluster(cpus: int = 0, workers: int = 0, environment: Mapping[str, str] 
             cluster.bring_up(head, cpus, *arguments)
             for host in hosts:
                 cluster.bring_up(host, 1)
+            cluster.wait_for(cluster.takes_jobs, "the cluster takes jobs")
             yield cluster
         finally:
             for node in cluster.nodes.values():
