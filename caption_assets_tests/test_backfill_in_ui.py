@@ -32,6 +32,19 @@ def states(project):
     return {key: entry["status"] for key, entry in project.status().items()}
 
 
+def test_a_backfill_of_chosen_shards(tmp_path):
+    with StubServer() as stub:
+        project = make_project(tmp_path, stub.url, pictures=12, shard_size=4)
+        project.command("plan", "photos")
+        with dagster_dev(tmp_path, project.environment) as ui, chromium() as browser:
+            launch_backfill(new_page(browser), ui.url, JOB, KEYS[1:3])
+            runs = finished(ui, 1, 2)
+            assert {shard: run["status"] for shard, run in runs.items()} == dict.fromkeys(KEYS[1:3], "SUCCESS")
+            assert ui.partitions("photos", "merged")["materialized"] == set(KEYS[1:3])
+        assert sorted(project.rows("merged")) == [f"{n:04d}.png" for n in range(4, 12)]
+
+
+@pytest.mark.long
 def test_backfills_of_chosen_missing_and_failed_shards(tmp_path):
     with StubServer() as stub:
         project = make_project(tmp_path, stub.url, pictures=24, shard_size=4)
