@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 AT_A_TIME = 2
+SHARED_AFTER_S = 5.0
+"""A process costs seconds of CPU time to start, so only work that lasts is shared."""
 HEARD_WITHIN_S, HEARD_AT_LAST = 10.0, 12
 
 
@@ -98,7 +101,7 @@ Events = queue.Queue[tuple[Worker, dict[str, Any]]]
 
 
 class Workers:
-    """Up to AT_A_TIME processes for the time of one command, started when there is something to do. An interrupt is passed on to
+    """Up to AT_A_TIME processes for the time of one command, started when there is enough to do. An interrupt is passed on to
     them, and they are waited for: the runs at work store what was answered."""
 
     def __init__(self) -> None:
@@ -130,10 +133,15 @@ class Workers:
     ) -> None:
         """Runs all tasks, some at a time, and returns when the last has ended."""
         self._waiting = list(reversed(tasks))
+        shared_at = time.monotonic() + SHARED_AFTER_S
         while self._waiting or any(worker.task for worker in self._workers):
-            while self._waiting and (idle := self._idle()):
+            alone_s = shared_at - time.monotonic()
+            while self._waiting and (idle := self._idle(AT_A_TIME if alone_s <= 0 else 1)):
                 idle.give(self._waiting.pop())
-            worker, message = self._events.get()
+            try:
+                worker, message = self._events.get(timeout=alone_s if self._waiting and alone_s > 0 else None)
+            except queue.Empty:
+                continue
             task = worker.task
             if message["event"] == "progress":
                 if task and progress:
@@ -150,10 +158,10 @@ class Workers:
         dropped, self._waiting = len(self._waiting), []
         return dropped
 
-    def _idle(self) -> Worker | None:
-        """A worker without a task; a further one while there may be more."""
+    def _idle(self, most: int) -> Worker | None:
+        """A worker without a task; a further one while there are less than `most`."""
         found = next((worker for worker in self._workers if worker.task is None), None)
-        if found is None and len(self._workers) < AT_A_TIME:
+        if found is None and len(self._workers) < most:
             found = Worker(self._events)
             self._workers.append(found)
         return found
