@@ -126,9 +126,10 @@ def vllm_build() -> tuple[str, str, bool] | None:
 
 def _fits(engine: EngineConfig, package: str, version: str, for_cpu: bool) -> Finding:
     said = f"{package} {version}, Python {platform.python_version()}"
-    if for_cpu and gpus():
+    seen = bool(gpus())
+    if for_cpu and seen:
         return Finding("warning", "vllm", engine.model, f"{said}: a build for CPUs, and there is a GPU", INSTALL)
-    if not for_cpu and not gpus():
+    if not for_cpu and not seen:
         return Finding("warning", "vllm", engine.model, f"{said}: a build for GPUs, and none is seen here", INSTALL)
     return Finding("ok", "vllm", engine.model, said)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import socket
-import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
 
@@ -14,21 +12,16 @@ from caption_assets.config import Config
 from caption_assets.core.sources.names import extension
 from caption_assets.diagnosis.findings import Finding
 from caption_assets.diagnosis.glimpse import Glimpse
-from caption_assets.engines.modelfolder import model_folder
+from caption_assets.engines.modelfolder import is_path, model_folder
+from caption_assets.engines.vllm_args import ask_nvidia
 
 HEIC, JXL = ("heic", "heif", "hif"), ("jxl",)
 
 
 def gpu_lines() -> list[str]:
     """One line per NVIDIA GPU, used ones of other programs included; empty where there is no nvidia-smi, or it fails."""
-    if not (tool := shutil.which("nvidia-smi")):
-        return []
-    command = [tool, "--query-gpu=index,name,memory.total,memory.used", "--format=csv,noheader"]
-    try:
-        listing = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True).stdout  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines() if line.count(",") == 3]
+    lines = ask_nvidia("index,name,memory.total,memory.used", timeout_s=15)
+    rows = [[part.strip() for part in line.split(",")] for line in lines if line.count(",") == 3]
     return [f"GPU {index}: {name}, {total}, {used} used" for index, name, total, used in rows]
 
 
@@ -62,7 +55,7 @@ def _wanted(config: Config, seen: Mapping[str, Glimpse]) -> Iterator[tuple[str, 
 
 def _in_a_folder(model: str) -> bool:
     """Whether the model is no hub name, be the folder there or not."""
-    return model.startswith(("/", "~", "./", "../")) or model_folder(model) is not None
+    return is_path(model) or model_folder(model) is not None
 
 
 def port(number: int) -> Iterator[Finding]:

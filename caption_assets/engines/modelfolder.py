@@ -10,6 +10,11 @@ from caption_assets.engines.base import WrongSettings
 DEMO_FOLDER = Path(caption_assets.__file__).parent / "demo" / "model"
 
 
+def is_path(model: str) -> bool:
+    """Whether it can only be a folder, be it there or not: no hub name looks like that."""
+    return model.startswith(("/", "~", "./", "../"))
+
+
 def model_folder(model: str) -> Path | None:
     """The folder of a model that lies on this machine, `demo` included; None for a hub name."""
     if model == "demo":
@@ -17,6 +22,6 @@ def model_folder(model: str) -> Path | None:
     path = Path(model).expanduser()
     if path.is_dir():
         return path.absolute()
-    if model.startswith(("/", "~", "./", "../")):
+    if is_path(model):
         raise WrongSettings(f"engine.model: there is no folder {path}; set it to one, to a hub name, or to demo")
     return None

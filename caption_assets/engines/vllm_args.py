@@ -26,14 +26,18 @@ def gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [line.strip() for line in ask_nvidia("index", timeout_s=30) if line.strip().isdigit()]
+
+
+def ask_nvidia(fields: str, timeout_s: float) -> list[str]:
+    """nvidia-smi's line for each GPU, with these fields; none where there is no nvidia-smi, or it fails."""
     if not (tool := shutil.which("nvidia-smi")):
         return []
-    command = [tool, "--query-gpu=index", "--format=csv,noheader"]
+    command = [tool, f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
-        listing = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout  # noqa: S603
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True).stdout.splitlines()  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in listing.splitlines() if line.strip().isdigit()]
 
 
 def gpu_groups(config: EngineConfig) -> list[list[str]]:

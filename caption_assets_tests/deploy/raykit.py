@@ -80,26 +80,20 @@ class RayCluster:
                 preexec_fn=die_with_parent,
             )
 
-    def api(self, path: str) -> Any:
-        """A GET at the dashboard's or the jobs' API."""
-        request = urllib.request.Request(
-            f"{self.jobs}{path}", headers={"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
-        )
+    def api(self, path: str, data: bytes | None = None) -> Any:
+        """A GET at the dashboard's or the jobs' API, or a POST of JSON."""
+        headers = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.jobs}{path}", data=data, headers=headers)
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
 
     def takes_jobs(self) -> bool:
         """Whether a job can be submitted: a node is up a little earlier than its agent."""
-        request = urllib.request.Request(
-            f"{self.jobs}/api/jobs/",
-            data=b'{"entrypoint": "true"}',
-            headers={"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}", "Content-Type": "application/json"},
-        )
         try:
-            with urllib.request.urlopen(request, timeout=30):
-                return True
+            self.api("/api/jobs/", b'{"entrypoint": "true"}')
         except OSError:
             return False
+        return True
 
     def submitted(self) -> dict[str, dict[str, Any]]:
         """Every Ray job so far by the id of its Dagster run."""

@@ -20,12 +20,12 @@ from caption_assets.core.columns import FAILED, INFO_FIELDS, RETRYABLE_REASONS, 
 from caption_assets.core.merge.answers import Answers
 from caption_assets.core.merge.rows import beside
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.sources.pictures import REF_COLUMNS
 from caption_assets.core.tables import ROW_GROUP_ROWS, TableHandle, arrow_schema, arrow_type
 
 Bools = npt.NDArray[np.bool_]
 SAMPLES = 4
-_PLACE = ["record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length"]
-_MANIFEST = [*_PLACE, "id", "record_json", "reason", "detail"]
+_MANIFEST = [*REF_COLUMNS, "id", "record_json", "reason", "detail"]
 _MAPPING = [
     "record_id",
     "width",
@@ -172,7 +172,7 @@ class Assembly:
             if not len(readable):
                 break
             row, readable = int(readable[0]), readable[1:]
-            place = {name: rows[name][row].as_py() for name in _PLACE}
+            place = {name: rows[name][row].as_py() for name in REF_COLUMNS}
             tally.samples.append({**place, "text": first.text[row].as_py(), "reason": first.reason[row].as_py()})
 
 

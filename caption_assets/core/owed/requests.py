@@ -24,12 +24,11 @@ from caption_assets.core.images import MEDIA_TYPES
 from caption_assets.core.owed.answered import NONE, VALID
 from caption_assets.core.owed.shardjob import Bools
 from caption_assets.core.owed.survey import Survey
-from caption_assets.core.sources.pictures import PictureRef
+from caption_assets.core.sources.pictures import REF_COLUMNS, PictureRef
 
 PIXELS_PER_TOKEN = 28 * 28
 """Of Qwen's vision encoders; for estimates only."""
 BYTES_PER_TOKEN = 4
-_REF = ("record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length")
 _SHOWN = ("sha256", "format", "width", "height")
 _GRID = ("grid_id", "slot", "grid_object", "byte_offset", "byte_length")
 
@@ -189,8 +188,8 @@ class Requests:
 
     def _singles(self, chosen: Bools) -> Iterator[Ask]:
         side = self._job.spec.images.longest_side
-        for start, rows, shown in self._rows.batches(_REF, _SHOWN):
-            columns = {name: rows[name] for name in _REF} | {name: shown[name] for name in _SHOWN}
+        for start, rows, shown in self._rows.batches(REF_COLUMNS, _SHOWN):
+            columns = {name: rows[name] for name in REF_COLUMNS} | {name: shown[name] for name in _SHOWN}
             for number, place in _picked(chosen, start, columns):
                 fits = place["format"] in MEDIA_TYPES and max(place["width"] or 0, place["height"] or 0) <= side
                 yield self._single(number, place["record_id"], picture=PictureRef.of(place), sha256=place["sha256"], fits=fits)

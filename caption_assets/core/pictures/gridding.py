@@ -32,13 +32,12 @@ from caption_assets.core.pictures.examining import Examined, examine, mapping_ro
 from caption_assets.core.pictures.firstseen import FirstSeen
 from caption_assets.core.pictures.gridtars import GridTars
 from caption_assets.core.recipes import digest, geometry
-from caption_assets.core.sources.pictures import PictureRef, Pictures
+from caption_assets.core.sources.pictures import REF_COLUMNS, PictureRef, Pictures
 from caption_assets.core.tables import RecordStream, TableHandle, arrow_schema, batches_of
 
 THREADS = 16
 MEMORY = 512 << 20
 """About how many bytes of decoded pictures, and of grids in the making, may wait at a time."""
-_REF_COLUMNS = ["record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length"]
 _MAPPING = arrow_schema(MAPPING)
 _SCRATCH = _MAPPING.append(pa.field("grid", pa.int64()))
 _PLACE = struct.Struct("<32sIQQ")
@@ -137,7 +136,7 @@ class _Build:
             yield next_one()
 
     def _wanted(self) -> Iterator[PictureRef]:
-        for batch in self._manifest.batches(self._objects, [*_REF_COLUMNS, "reason"]):
+        for batch in self._manifest.batches(self._objects, [*REF_COLUMNS, "reason"]):
             for row in batch.to_pylist():
                 if row["reason"] is None:
                     self._refs += 1

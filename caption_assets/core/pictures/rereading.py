@@ -14,11 +14,10 @@ from caption_assets.core.faults import Fault
 from caption_assets.core.merge.rows import beside
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.pictures.examining import examine, mapping_row
-from caption_assets.core.sources.pictures import PictureRef, Pictures
+from caption_assets.core.sources.pictures import REF_COLUMNS, PictureRef, Pictures
 from caption_assets.core.tables import RecordStream, TableHandle, arrow_schema
 
 _MAPPING = arrow_schema(MAPPING)
-_REF = ["record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length"]
 
 
 def unread(mapping: TableHandle) -> int:
@@ -64,7 +63,9 @@ class _Again:
         self._duplicates += row["duplicate_of"] is not None
 
     def _unread(self) -> Iterator[PictureRef]:
-        for rows, shown in beside(self._objects, self._manifest, self._mapping, [*_REF, "reason"], ["record_id", "reason"]):
+        for rows, shown in beside(
+            self._objects, self._manifest, self._mapping, [*REF_COLUMNS, "reason"], ["record_id", "reason"]
+        ):
             reasons = shown["reason"].to_pylist()
             for row, reason in zip(rows.to_pylist(), reasons, strict=True):
                 if row["reason"] is None and reason in TRANSIENT_REASONS:

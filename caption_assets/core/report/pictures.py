@@ -18,13 +18,12 @@ from caption_assets.core.faults import Fault, PictureFault
 from caption_assets.core.images import thumbnail
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.plan.plans import SourceChanged
-from caption_assets.core.sources.pictures import PictureRef, Pictures
+from caption_assets.core.sources.pictures import REF_COLUMNS, PictureRef, Pictures
 from caption_assets.core.tables import TableHandle
 
 SIDE = 176
 """Pixels of a thumbnail's longer side."""
 THREADS = 4
-_PLACE = ["record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Thumbnail:
 def places(objects: ObjectStore, manifest: TableHandle, record_ids: set[str]) -> list[Place]:
     """The records with these ids, in the order of the manifest."""
     wanted, found = pa.array(sorted(record_ids), pa.string()), []
-    for batch in manifest.batches(objects, [*_PLACE, "reason"]):
+    for batch in manifest.batches(objects, [*REF_COLUMNS, "reason"]):
         rows = pa.Table.from_batches([batch])
         for row in rows.filter(pc.is_in(rows["record_id"], wanted)).to_pylist():
             readable = row["uri"] is not None and row["reason"] is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby, islice
 from typing import Any
 
@@ -44,7 +44,7 @@ class PictureRef:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> PictureRef:
         """From a row of the manifest (one that has a uri)."""
-        return cls(*(row[name] for name in ("record_id", "uri", "source_uri", "source_index", "byte_offset", "byte_length")))
+        return cls(*(row[name] for name in REF_COLUMNS))
 
     @property
     def place(self) -> str:
@@ -54,6 +54,10 @@ class PictureRef:
         if self.uri == self.source_uri:
             return "file"
         return "row" if self.uri == f"{self.source_uri}#{self.source_index}" else "text"
+
+
+REF_COLUMNS = tuple(field.name for field in fields(PictureRef))
+"""The manifest columns that say where a picture lies."""
 
 
 class Pictures:
