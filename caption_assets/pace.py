@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-WINDOW_S = 10.0
+WINDOW_S = 20.0
 MOST = 512
 GAP_S, TOLD_EVERY_S = 2.5, 1.0
 """Shards at work tell their progress every second; a longer silence means that none was asked anything."""
@@ -29,6 +29,11 @@ class Pace:
             self._seen.popleft()
         if len(self._seen) > MOST:
             self._seen = deque([*list(self._seen)[:-1:2], self._seen[-1]])
+
+    def forget(self) -> None:
+        """What was so far says nothing about what comes; only the average remembers."""
+        while len(self._seen) > 1:
+            self._seen.popleft()
 
     @property
     def rate(self) -> float | None:

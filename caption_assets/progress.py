@@ -29,14 +29,19 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class Progress:
-    """Called by core with records done, of how many, and figures; writes an observation now and then during long shards."""
+    """Called by core with records done, of how many, and figures; writes an observation now and then during long shards. How long
+    a shard will take is not told while another one has the engine."""
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
         self.context, self.pace = context, Pace()
         self.started = self.observed = time.monotonic()
+        self.second_in_line = False
 
     def __call__(self, done: int, total: int | None, figures: dict[str, Any] | None = None) -> None:
-        now = time.monotonic()
+        now, second_in_line = time.monotonic(), bool(figures and figures.pop("second_in_line", False))
+        if self.second_in_line and not second_in_line:
+            self.pace.forget()
+        self.second_in_line = second_in_line
         self.pace.at(now, done)
         for listener in _listeners:
             listener(self.context.asset_key.path[-1], done, total, self.pace.rate)
@@ -49,7 +54,8 @@ class Progress:
             "records_to_ask": total,
             "images_per_s": self.pace.average,
             "images_per_s_now": self.pace.rate,
-            "eta_s": self.pace.left(total - done) if total is not None else None,
+            "eta_s": None if second_in_line or total is None else self.pace.left(total - done),
+            "second_in_line": second_in_line or None,
             **(figures or {}),
         }
         self.context.log_event(

@@ -31,6 +31,18 @@ def test_a_new_pace_is_noticed_and_the_average_remembers():
     assert pace.rate == pytest.approx(30, rel=0.01) and 15 < pace.average < 25
 
 
+def test_what_was_before_can_be_forgotten_by_all_but_the_average():
+    pace = Pace()
+    for second in range(40):
+        pace.at(second, second)
+    pace.forget()
+    assert pace.rate is None
+    for second in range(40, 45):
+        pace.at(second, 39 + (second - 39) * 20)
+    assert pace.rate == pytest.approx(20) and pace.left(100) == pytest.approx(5)
+    assert pace.average == pytest.approx(139 / 44)
+
+
 def test_days_of_counting_take_little_memory():
     pace = Pace()
     for second in range(100_000):

@@ -35,9 +35,10 @@ class Told:
     def done(self) -> float:
         return float(self.figures["records_so_far"])
 
-    @property
-    def more(self) -> float:
-        return max(0.0, float(self.figures.get("records_to_ask", self.done)) - self.done)
+    def more_by(self, now: float) -> float:
+        """What it still wants, if it has gone on at its pace since."""
+        since = (now - self.at) * float(self.figures["images_per_s_now"])
+        return max(0.0, float(self.figures.get("records_to_ask", self.done)) - self.done - since)
 
 
 def watch(place: Workplace, every_s: float = 5.0) -> int:
@@ -51,8 +52,8 @@ def watch(place: Workplace, every_s: float = 5.0) -> int:
         lines: list[str] = []
         now = time.time()
         for seen in found:
-            told, asked = _told(place, seen), _asked(place, seen, now - WINDOW_S)
-            asked = {shard: span for shard, span in asked.items() if not told.get(shard) or span[1] >= told[shard][0].at}
+            told = _told(place, seen)
+            asked = _asked(place, seen, told, now - WINDOW_S)
             rows += _rows(seen, told, asked, now)
             lines += _outlook(place, seen, told, asked, now)
         if rows:
@@ -94,15 +95,20 @@ def _rows(seen: Seen, told: dict[str, list[Told]], asked: dict[str, Span], now: 
         yield (name, last.stage, f"{last.done:,.0f}", *rates, left)
 
 
-def _asked(place: Workplace, seen: Seen, since: float) -> dict[str, Span]:
-    """Shards that were asked all that captions asks, and when they were."""
+def _asked(place: Workplace, seen: Seen, told: dict[str, list[Told]], since: float) -> dict[str, Span]:
+    """Shards that were asked all that captions asks and have told nothing since, and when they were."""
     chosen, found = dg.AssetRecordsFilter(asset_key=seen.ds.key("captions"), after_timestamp=since), dict[str, Span]()
     for record in place.instance.fetch_materializations(chosen, limit=EVENTS).records:
         event = record.asset_materialization
         figures: dict[str, Any] = {key: value.value for key, value in event.metadata.items()} if event else {}
-        if record.partition_key and figures.get("records_asked") and figures.get("engine_seconds"):
-            span = (record.timestamp - figures["engine_seconds"], record.timestamp, figures["records_asked"])
-            found.setdefault(record.partition_key, span)
+        shard = record.partition_key
+        if not shard or shard in found or (told.get(shard) and record.timestamp < told[shard][0].at):
+            continue
+        if figures.get("records_asked") and figures.get("engine_seconds"):
+            # Some time passes from the last answer to the materialization, so what it told at first knows better when it began.
+            begins = [_begin(early) for early in _observations(place, seen, "captions", shard, record.run_id)]
+            begin = min(begins, default=record.timestamp - figures["engine_seconds"])
+            found[shard] = (begin, begin + figures["engine_seconds"], figures["records_asked"])
     return found
 
 
@@ -116,9 +122,8 @@ def _outlook(place: Workplace, seen: Seen, told: dict[str, list[Told]], asked: d
     if not rate:
         return
     waiting = [s.shard for s in seen.shards if s.status != "done" and s.shard not in asking and s.shard not in asked]
-    more = sum(events[0].more for events in asking.values()) + _wanted(place, seen, waiting, asking)
-    age = sum(now - events[0].at for events in asking.values()) / len(asking)
-    left = terminal.duration(max(0.0, more / rate - age) + _tail(place, seen))
+    more = sum(events[0].more_by(now) for events in asking.values()) + _wanted(place, seen, waiting, asking)
+    left = terminal.duration(more / rate + _tail(place, seen))
     shards = sum(s.status != "done" for s in seen.shards)
     yield f"{seen.ds.name}: {rate:,.1f} pictures/s; about {left} left for all of the {shards} shards that are not done"
 
@@ -140,7 +145,12 @@ def _spans(asking: dict[str, list[Told]]) -> Iterator[Span]:
             if later.stage == before.stage:
                 yield before.at, later.at, later.done - before.done
         first = events[-1]
-        yield first.at - first.done / first.figures["images_per_s"], first.at, first.done
+        yield _begin(first), first.at, first.done
+
+
+def _begin(told: Told) -> float:
+    """When it got its first answer."""
+    return told.at - told.done / told.figures["images_per_s"]
 
 
 def _wanted(place: Workplace, seen: Seen, shards: list[str], asking: dict[str, list[Told]]) -> float:

@@ -128,8 +128,10 @@ class _Work:
         return self._summary()
 
     def _tell(self, on_progress: Progress | None) -> None:
-        if on_progress and self._tally.records:
-            on_progress(self._tally.records, self._round.expected, {"requests": self._tally.requests})
+        asking = self._asking
+        if on_progress and asking and self._tally.records:
+            figures = {"requests": self._tally.requests, "second_in_line": asking.session.second_in_line}
+            on_progress(self._tally.records, self._round.expected, figures)
 
     def _thread(self) -> None:
         try:

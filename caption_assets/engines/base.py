@@ -68,6 +68,11 @@ class Session(Protocol):
         """How many asks may usefully be in flight at once now; changes as the fleet does."""
         ...
 
+    @property
+    def second_in_line(self) -> bool:
+        """Another session of this machine is served first: this one's rate will be higher once that one is done."""
+        ...
+
     async def ask(self, request: ChatRequest) -> ChatReply:
         """Sends it to the fittest endpoint; retries, fails over, waits for throttles. Raises EngineDown."""
         ...

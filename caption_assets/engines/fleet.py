@@ -93,6 +93,12 @@ class FleetSession:
             return self._config.concurrency * self._engine.backend.size
         return max(1, sum(int(e.limit) for e in self._members.up))
 
+    @property
+    def second_in_line(self) -> bool:
+        """See base.Session."""
+        up = self._members.up
+        return bool(up) and all(e.seats.second_in_line for e in up)
+
     async def ask(self, request: ChatRequest) -> ChatReply:
         """See base.Session. Cancelling it takes the request back from the endpoint."""
         self._inspector.see(request)

@@ -57,6 +57,11 @@ class Seats:
         self.full = False
         self._say_short(False)
 
+    @property
+    def second_in_line(self) -> bool:
+        """Others hold seats that this session wants, and it has fewer than whoever is first keeps."""
+        return self._short and self._count - len(self._free) < self._modest
+
     def close(self) -> None:
         """Leaves all of them."""
         if self._file is not None:

@@ -26,7 +26,7 @@ from caption_assets_tests.project import Project
 
 PARTS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 RUN = "import caption_assets.commands.telling as t; t.SAY_EVERY_S = 1; from caption_assets.cli import main; main(['run'])"
-QUICK = (400, 4, 20)
+QUICK = (800, 4, 20)
 UNITS = {"s": 1, "min": 60, "h": 3600}
 Said = list[tuple[float, float]]
 """(when, seconds left as told)"""

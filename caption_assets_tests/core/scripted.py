@@ -67,6 +67,8 @@ class Scripted:
         found, self.found = self.found, []
         return found
 
+    second_in_line = False
+
     async def settle(self) -> Sequence[Revocation]:
         self.settled += 1
         return self.settling.pop(0) if self.settling else []

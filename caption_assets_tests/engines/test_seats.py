@@ -57,9 +57,11 @@ def test_who_is_short_of_seats_gets_one_in_sixteen_and_no_more_until_the_other_i
     leaves.pop()()
     again = first.take()
     assert again, "a session at work keeps its seats"
+    assert second.second_in_line and not first.second_in_line
     for leave in [again, *leaves]:
         leave()
     assert len(take_all(second)) == COUNT - COUNT // 16
+    assert not second.second_in_line and not first.second_in_line
 
 
 @linux
