@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from caption_assets import configchecks
 from caption_assets.core.columns import RESERVED_OUTPUT_NAMES
+from caption_assets.core.hiding import hidden
 
 TOOL_OWNED_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
 
@@ -42,7 +43,7 @@ class _Model(BaseModel):
 class BucketConfig(_Model):
     """How one bucket is reached. Secrets stay in the environment or the profile, never in this file."""
 
-    endpoint_url: str | None = None
+    endpoint_url: Annotated[str | None, AfterValidator(configchecks.server)] = None
     region: str | None = None
     profile: str | None = None
     role_arn: str | None = None
@@ -328,5 +329,5 @@ def describe_error(error: Any, where: str = "") -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = hidden(repr(value))
     return text if len(text) <= 120 else text[:117] + "..."

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from caption_assets.core.hiding import hidden
+
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 LONGEST_NAME = 100
 """Names become folders, columns and Dagster's keys."""
@@ -22,7 +24,7 @@ def name(value: str) -> str:
 
 
 def place(value: str, schemes: Sequence[str]) -> str:
-    """A local path or an address of one of these schemes; an empty one would be the config's own folder."""
+    """A local path or an address of one of these schemes, without credentials; an empty one would be the config's own folder."""
     if not value.strip():
         raise ValueError("is empty: name a place")
     try:
@@ -36,6 +38,8 @@ def place(value: str, schemes: Sequence[str]) -> str:
         raise ValueError(f"must be a local path{''.join(f' or {s}://…' for s in schemes)}; {scheme}:// is not known here")
     if found and not rest.partition("/")[0]:
         raise ValueError(f"names nothing behind {scheme}://")
+    if found and "@" in rest.partition("/")[0]:
+        raise ValueError("must be without user or password: credentials come from the environment or s3.profile")
     return value
 
 
@@ -45,13 +49,17 @@ def environment_name(value: str | None) -> str | None:
     return value
 
 
+def server(url: str | None, path: str = "") -> str | None:
+    """http(s)://host:port and a path. Dagster's pages and messages show it, so that a secret has no place in it."""
+    if url is not None and not re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", url):
+        shown = hidden(url.rpartition("@")[2] if "://" not in url else url)
+        raise ValueError(f"{shown!r}: must be http(s)://host:port{path}, without user or password, and without ?")
+    return url
+
+
 def endpoints(values: list[str]) -> list[str]:
-    """http(s)://host:port/v1, each once, without a / at the end."""
-    for url in values:
-        if not re.match(r"^https?://[^/\s@?#]+(/[^\s?#]*)?$", url):
-            shown = re.sub(r"//.*@", "//…@", url).partition("?")[0]
-            raise ValueError(f"{shown!r}: must be http(s)://host:port/v1, without user or password, and without ?")
-    return list(dict.fromkeys(url.rstrip("/") for url in values))
+    """Addresses up to /v1, each once, without a / at the end."""
+    return list(dict.fromkeys(url.rstrip("/") for url in values if server(url, "/v1")))
 
 
 def no_booleans(values: Any, numbers: Sequence[str]) -> None:

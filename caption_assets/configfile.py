@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from caption_assets.config import Config, ConfigError, describe_error
+from caption_assets.core.hiding import hidden
 
 CONFIG_ENV = "CAPTION_ASSETS_CONFIG"
 DEFAULT_PATH = "caption_assets.yaml"
@@ -74,7 +75,7 @@ def _read_yaml(file: Path) -> Any:
     try:
         return yaml.load(file.read_text(encoding="utf-8-sig"), Loader)  # noqa: S506
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file}: not a readable YAML file: {error}") from None
+        raise ConfigError(f"{file}: not a readable YAML file: {hidden(str(error))}") from None
     except RecursionError:
         raise ConfigError(f"{file}: values lie too deep in each other") from None
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from caption_assets.config import Config, ConfigError
 from caption_assets.configfile import config_path
-from caption_assets.postgresql import alone, database_url, without_password
+from caption_assets.core.hiding import hidden
+from caption_assets.postgresql import alone, database_url
 from caption_assets.sqlitelocks import wait_for_locks
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def prepare(home: Path, *parts: str) -> bool:
         marker, url = home / ".prepared", database_url(home)
         if url:
             locks.enter_context(alone(url))
-        database = without_password(url) if url else ""
+        database = hidden(url) if url else ""
         if not marker.exists() or marker.read_text() != database:
             from dagster import DagsterInstance
 

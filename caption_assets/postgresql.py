@@ -50,12 +50,6 @@ def _resolved(value: Any, file: Path) -> Any:
     return os.environ[name]
 
 
-def without_password(url: str) -> str:
-    import sqlalchemy as sa
-
-    return sa.make_url(url).render_as_string(hide_password=True)
-
-
 @contextmanager
 def alone(url: str) -> Iterator[None]:
     """Nobody on any machine prepares the database meanwhile. Dagster looks for one table and makes all when it is missing, one

@@ -58,11 +58,35 @@ def test_an_output_that_no_prompt_has_is_never_an_empty_text(tmp_path, output):
     assert f"{{output.{output}}}" in refused(tmp_path, GOOD.replace("[{text: Describe the picture.}]", prompts))
 
 
-@pytest.mark.parametrize("key", ["api_key_env: sk-verysecret", "endpoints: ['http://me:verysecret@host/v1?k=verysecret']"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "api_key_env: sk-verysecret",
+        "endpoints: ['http://me:verysecret@host/v1?k=verysecret']",
+        "endpoints: ['me:verysecret@host/v1']",
+    ],
+)
 def test_a_key_or_password_in_the_config_is_not_repeated(tmp_path, key):
     for text in (GOOD + f"engine: {{{key}}}\n", GOOD + f"    engine: {{{key}}}\n"):
         said = refused(tmp_path, text)
         assert key.split(":")[0] in said and "verysecret" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("./store", "s3://me:verysecret@bucket/x"),
+        ("./photos/", "s3://verysecret@bucket/x/"),
+        ("./photos/", "http://me:verysecret@host/x/"),
+        ("store: ./store", "store: ./store\ns3: {endpoint_url: 'http://me:verysecret@host'}"),
+        ("store: ./store", "store: ./store\ns3: {buckets: {b: {endpoint_url: 'http://host?k=verysecret'}}}"),
+        ("store: ./store", "store: ./store\nplace: 'http://me:verysecret@host'"),
+        ("store: ./store", "store: [http://me:verysecret@host"),
+    ],
+)
+def test_no_address_holds_a_password(tmp_path, old, new):
+    assert old in GOOD
+    assert "verysecret" not in refused(tmp_path, GOOD.replace(old, new))
 
 
 def test_one_endpoint_written_twice_is_one(tmp_path):

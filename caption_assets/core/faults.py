@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from caption_assets.core.hiding import hidden
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """reason: one of core.columns.REASONS; detail: for people, at most a few hundred characters."""
+    """reason: one of core.columns.REASONS; detail: for people, at most a few hundred characters, without secrets."""
 
     reason: str
     detail: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", hidden(self.detail))
 
 
 class PictureFault(Exception):
     """A picture that cannot be read, decoded or sent; it costs its own record, never the shard."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.fault = Fault(reason, detail[:500])
+        self.fault = Fault(reason, hidden(detail)[:500])
+        super().__init__(f"{reason}: {self.fault.detail}")

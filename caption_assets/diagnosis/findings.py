@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from caption_assets.core.hiding import hidden
+
 State = Literal["ok", "warning", "problem"]
 
-_USER = re.compile(r"://[^/@\s'\"]+@")
-_QUERY = re.compile(r"(://[^\s?'\"]+\?)[^\s'\",)]+")
-_BEARER = re.compile(r"(?i)\b(bearer\s+)\S+")
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIAL")
 _SHORTEST_SECRET = 6
 
@@ -76,11 +75,9 @@ class _Run:
 
 
 def redacted(text: str, secret_names: Sequence[str] = ()) -> str:
-    """The text without users and passwords of addresses, query strings (signatures), bearer tokens, and what environment
-    variables hold that are named here, or whose names say that it is a secret."""
-    for value in _secrets(secret_names):
-        text = text.replace(value, "***")
-    return _BEARER.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("://***@", text)))
+    """The text as `hidden` shows it, and without what environment variables hold that are named here, or whose names say that
+    it is a secret."""
+    return hidden(text, *_secrets(secret_names))
 
 
 def _secrets(names: Sequence[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import re
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -15,6 +14,7 @@ import aiohttp
 import orjson
 from aiohttp.payload import Payload
 
+from caption_assets.core.hiding import hidden
 from caption_assets.engines.base import ChatReply, ChatRequest
 from caption_assets.engines.payload import CANARY_USER, Answer, BadBody, Dialect, body_parts, error_message, read_answer
 
@@ -109,8 +109,7 @@ class Client:
         try:
             answer = read_answer(content)
         except BadBody as error:
-            said = str(error)
-            return Outcome(Came.FAULT, said.replace(self._key, "…") if self._key else said)
+            return Outcome(Came.FAULT, hidden(str(error), self._key))
         return Outcome(Came.REPLY, reply=self._reply(request, answer, None, sent_at, started))
 
     async def _not_ok(
@@ -142,7 +141,7 @@ class Client:
             key = f"the key in ${self._key_name} is not accepted" if self._headers else "it wants a key: set engine.api_key_env"
             return f"endpoint {self.url}: {key} ({message})"
         if 300 <= status < 400:
-            to = _without_secrets(str(headers.get("Location")))
+            to = hidden(str(headers.get("Location")))
             return f"endpoint {self.url} redirects to {to}: write the final address into engine.endpoints"
         if status in (404, 405):
             names = await self.models()
@@ -199,11 +198,6 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
         if size > MAX_REPLY_BYTES:
             raise aiohttp.ClientPayloadError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
     return b"".join(pieces)
-
-
-def _without_secrets(address: str) -> str:
-    """An address without user, password and what stands behind `?`."""
-    return re.sub(r"//[^/]*@", "//…@", address.partition("?")[0])
 
 
 def _retry_after(value: str | None) -> float | None:

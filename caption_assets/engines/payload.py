@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from caption_assets.core.hiding import hidden
 from caption_assets.core.prompts import sendable
 from caption_assets.engines.base import ChatRequest
 
@@ -133,13 +134,12 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def error_message(body: bytes, key: str | None = None) -> str:
-    """What an error body says, in one line of at most 500 characters; without the key, which some servers repeat."""
+    """What an error body says, in one line of at most 500 characters; without secrets: some servers repeat the key."""
     try:
         value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = body.decode("utf-8", "replace")
-    said = message_in(value)
-    return said.replace(key, "…") if key else said
+    return hidden(message_in(value), key)
 
 
 def message_in(value: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caption_assets.config import DatasetConfig, EngineConfig
+from caption_assets.core.hiding import hidden
 from caption_assets.core.layout import Layout
 from caption_assets.core.merging import Pair
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
@@ -141,7 +142,7 @@ def _card(row: Mapping[str, Any], outputs: list[str], picture: Thumbnail | None)
         facts = [("picture", _original(row)), ("same picture as", row["duplicate_of"])]
         for name in outputs:
             facts += _answer(name if len(outputs) > 1 else "", row[f"{name}_info"])
-    facts = [("id", row["id"]), ("uri", row["uri"]), *facts]
+    facts = [("id", row["id"]), ("uri", row["uri"] and hidden(row["uri"])), *facts]
     shown = [(name, value if isinstance(value, str) else f"{value}") for name, value in facts if value is not None]
     return Card(row["record_id"], groups, texts, picture or Thumbnail(None), row.get("detail"), shown)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from caption_assets.core.columns import MANIFEST
+from caption_assets.core.hiding import hidden
 from caption_assets.core.tables import arrow_schema
 
 SCHEMA = arrow_schema(MANIFEST)
@@ -72,7 +73,8 @@ class Rows:
         detail: str | None = None,
     ) -> None:
         """One row of core.columns.MANIFEST; every text must be valid UTF-8 (names.safe_text)."""
-        row = (record_id, id, uri, source_uri, source_index, record_json, byte_offset, byte_length, reason, detail)
+        shown = detail and hidden(detail)
+        row = (record_id, id, uri, source_uri, source_index, record_json, byte_offset, byte_length, reason, shown)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
         self._chars += len(record_json or "")

@@ -56,14 +56,12 @@ class HfObjects:
         def ask() -> list[ObjectInfo]:
             tree = hub.HfApi().list_repo_tree(repository, folder or None, recursive=True, revision=revision, repo_type="dataset")
             found = (_info(root + entry.path, entry) for entry in tree if isinstance(entry, hub.RepoFile))
-            return sorted((info for info in found if info.uri.startswith(prefix)), key=lambda info: info.uri)
+            try:
+                return sorted((info for info in found if info.uri.startswith(prefix)), key=lambda info: info.uri)
+            except EntryNotFoundError:
+                return []
 
-        try:
-            infos = _patiently(prefix, ask)
-        except ObjectMissing as error:
-            if isinstance(error.__cause__, EntryNotFoundError):
-                return
-            raise
+        infos = _patiently(prefix, ask)
         yield from (info for info in infos if start_after is None or info.uri > start_after)
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -142,7 +140,7 @@ def _patiently(uri: str, ask: Callable[[], T]) -> T:
                 raise
             rest = pause(tries)
             if not passes or time.monotonic() + rest - started > PATIENCE_S:
-                raise found from error
+                raise found from None  # its cause may name a signed address
             time.sleep(rest)
 
 

@@ -24,6 +24,7 @@ from botocore.exceptions import (
 from obstore.exceptions import BaseError as ObstoreError
 from urllib3.exceptions import HTTPError as Urllib3Error
 
+from caption_assets.core.hiding import hidden
 from caption_assets.core.storage.objects import NotAFile, ObjectError, ObjectMissing, Throttled
 
 Kind = Literal["throttled", "broken", "connection", "missing", "range", "precondition", "changed", "refused", "expired", "other"]
@@ -148,7 +149,7 @@ def as_error(fault: S3Fault, what: str, uri: str, bucket: str, region: str, endp
         where = f"it is in {fault.region}" if fault.region else f"it is not in {region}"
         hint = f"the bucket {bucket}: {where}; set region in s3 or in s3.buckets.{bucket}"
     elif fault.kind == "connection":
-        hint = f"{re.sub('//[^/@]*@', '//', endpoint)} does not answer, breaks off or has no certificate that is trusted here"
+        hint = f"{hidden(endpoint)} does not answer, breaks off or has no certificate that is trusted here"
     elif fault.kind == "refused":
         own = f"check the credentials, their rights on the bucket {bucket} and the s3 settings profile, role_arn, anonymous"
         return ObjectError(f"{uri}: access is refused: {fault}: {hint or own}")

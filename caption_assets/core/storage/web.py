@@ -17,12 +17,13 @@ import random
 import socket
 import threading
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import aiohttp
 from yarl import URL
 
 from caption_assets.core.faults import PictureFault
+from caption_assets.core.hiding import hidden
 
 REDIRECTS = 5
 ATTEMPTS = 3
@@ -194,11 +195,4 @@ def _connection_fault(error: Exception, url: str) -> Exception:
 
 
 def _shown(url: str) -> str:
-    """The address without what may be secret in it: user, password, query."""
-    text = url.encode("ascii", "backslashreplace").decode()
-    parts = text.split("?")[0].split("#")[0]
-    try:
-        split = urlsplit(parts)
-        return f"{split.scheme}://{split.netloc.rpartition('@')[2]}{split.path}"[:300]
-    except ValueError:
-        return parts.rpartition("@")[2][:300]
+    return hidden(url.encode("ascii", "backslashreplace").decode())[:300]

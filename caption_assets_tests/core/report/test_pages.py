@@ -194,6 +194,20 @@ def test_a_report_that_ran_out_of_time_says_what_is_missing_and_goes_on(fresh):
     assert write(fresh, SHARDS, []).waiting == []
 
 
+def test_no_page_shows_the_secrets_of_an_address(tmp_path):
+    collection = Collection(tmp_path).add(
+        {"a.jsonl": b'{"uri": "https://me:hush@host/a.png?sig=hush"}\n{"uri": "https://host/?hush"'}
+    )
+    (shard,) = collection.prepare()
+    collection.merge(shard)
+    write(collection, [shard], [])
+    page = Page.of(collection.layout.report_page(shard))
+    assert "https://***@host/a.png?***" in page.seen and "hush" not in page.text
+    failed = {row["record_id"]: row for row in collection.rows(collection.layout.failed(shard))}
+    assert failed["a.jsonl#1"]["uri"] == "https://me:hush@host/a.png?sig=hush", "the tables keep what the catalog says"
+    assert not [row for row in failed.values() if "hush" in row["detail"]]
+
+
 def test_a_picture_that_changed_or_is_gone_is_not_shown_beside_the_caption(fresh):
     (fresh.source / "0.png").write_bytes(b"")
     (fresh.source / "1.png").unlink()
