@@ -157,7 +157,7 @@ def export(
 
     with workplace(config) as place:
         if verify:
-            return check(place, to)
+            return check(place, dataset, to)
         if format_ is None:
             raise UsageError(f"--format is missing; there are {', '.join(EXPORT_FORMATS)}")
         selection = Selection(without_reasons=chosen.pop("without_reason"), **chosen)

@@ -45,13 +45,14 @@ def export(place: Workplace, name: str, format: str, to: str, selection: Selecti
     return DONE
 
 
-def verify(place: Workplace, to: str) -> int:
+def verify(place: Workplace, name: str, to: str) -> int:
     """Reads an export back; names every file that is not what was written."""
     from caption_assets.core.exports.exporting import verify as check
     from caption_assets.core.exports.selection import ExportError
 
+    (ds,) = place.chosen([name])
     try:
-        summary, problems = check(place.objects, to)
+        summary, problems = check(place.objects, to, ds.name)
     except ExportError as error:
         raise UsageError(str(error)) from None
     for problem in problems:

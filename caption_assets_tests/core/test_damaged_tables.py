@@ -112,4 +112,4 @@ def test_a_damaged_pin_stops_what_needs_it_and_nothing_else(planned, said):
 def test_a_damaged_summary_of_an_export_is_named(tmp_path):
     (tmp_path / "export.json").write_text('{"shards": ')
     with pytest.raises(Damaged, match=r"export.json: is damaged .* export again"):
-        verify(OBJECTS, str(tmp_path))
+        verify(OBJECTS, str(tmp_path), "photos")

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from caption_assets.config import DatasetConfig
+from caption_assets.core.columns import REASONS
 from caption_assets.core.damage import read_json
 from caption_assets.core.exports import csv, hf, imagefolder, jsonl, lance, parquet, sidecars, webdataset, webshart
 from caption_assets.core.exports.job import Options, ShardJob, check_tars
@@ -27,6 +28,7 @@ from caption_assets.core.exports.target import (
     listed,
     note,
     note_uri,
+    noted,
     sum_up,
 )
 from caption_assets.core.layout import Layout
@@ -89,6 +91,8 @@ def export(
     if format not in WRITERS:
         raise ExportError(f"there is no format {format!r}; there are: {', '.join(WRITERS)}")
     selection, options = selection or Selection(), options or Options()
+    if unknown := set(selection.without_reasons).difference(REASONS, "*"):
+        raise ExportError(f"there is no reason {min(unknown)!r}; there are: *, {', '.join(REASONS)}")
     folder = _folder(to, spec, layout)
     head = {"format": format, "dataset": spec.name, "selection": selection.as_dict(), "options": options.as_dict()}
     begin(objects, folder, head)
@@ -129,14 +133,20 @@ def export(
     return ExportResult(folder, **totals, written=written, kept=kept, not_merged=not_merged, left_out_examples=examples)
 
 
-def verify(objects: ObjectStore, to: str) -> tuple[dict[str, Any], list[str]]:
-    """Reads an export back: its export.json, and what is wrong with its files (missing, other size, other bytes, other sums)."""
+def verify(objects: ObjectStore, to: str, dataset: str) -> tuple[dict[str, Any], list[str]]:
+    """Reads an export back: its export.json, and what is wrong with its files (missing, other size, other bytes, other sums).
+    Raises ExportError where `to` holds none of this dataset."""
     folder = _absolute(to)
     try:
         summary = read_json(objects, folder + SUMMARY, "remove it and export again")
     except ObjectMissing:
         raise ExportError(f"{folder} holds no export: there is no {SUMMARY}") from None
-    problems: list[str] = []
+    if summary["dataset"] != dataset:
+        raise ExportError(f"{folder} holds an export of {summary['dataset']}, not of {dataset}")
+    left = [shard for shard in noted(objects, folder) if shard not in summary["shards"]]
+    problems = [f"{folder}: the export of {shard} was broken off: export again" for shard in left]
+    if not summary["shards"] and not left:
+        problems.append(f"{folder}: nothing was exported into it")
     for shard, entry in summary["shards"].items():
         sums: Counter[str] = Counter()
         if _sha256(objects, list_uri(folder, shard)) != entry["list_sha256"]:

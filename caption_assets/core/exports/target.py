@@ -117,7 +117,8 @@ def listed(objects: ObjectStore, folder: str, shard: str) -> Iterator[dict[str, 
 
 
 def begin(objects: ObjectStore, folder: str, head: dict[str, Any]) -> None:
-    """Claims an empty folder, or finds that it holds this very export. Raises ExportError."""
+    """Claims an empty folder, or finds that it holds this very export; one that ended before its first file holds none. Raises
+    ExportError."""
     empty = {**head, "records": 0, "files": 0, "bytes": 0, "recipes": {}, "shards": {}}
     found = _read(objects, folder + SUMMARY)
     if found is None:
@@ -129,6 +130,9 @@ def begin(objects: ObjectStore, folder: str, head: dict[str, Any]) -> None:
             raise ExportError(f"{folder} is not empty and is no export ({other and other.uri}): choose an empty or new folder")
     for key, value in head.items():
         if found.get(key) != value:
+            if all(info.uri == folder + SUMMARY for info in objects.list(folder)):
+                objects.put(folder + SUMMARY, _json(empty))
+                return
             raise ExportError(
                 f"{folder} holds another export ({key} is {found.get(key)!r}, not {value!r}): choose another folder"
             )
@@ -137,7 +141,7 @@ def begin(objects: ObjectStore, folder: str, head: dict[str, Any]) -> None:
 def sum_up(objects: ObjectStore, folder: str, head: dict[str, Any]) -> dict[str, Any]:
     """Writes export.json from the shards' notes. Several runs may do so at once: whoever is last has seen all notes."""
     while True:
-        before = _notes(objects, folder)
+        before = noted(objects, folder)
         known = (_read(objects, folder + SUMMARY) or {}).get("shards", {})
         shards: dict[str, Any] = {}
         for shard, etag in before.items():
@@ -151,11 +155,11 @@ def sum_up(objects: ObjectStore, folder: str, head: dict[str, Any]) -> dict[str,
         totals = {key: sum(entry[key] for entry in shards.values()) for key in ("records", "files", "bytes", "left_out")}
         summary = {**head, **totals, "recipes": recipes, "shards": shards}
         objects.put(folder + SUMMARY, _json(summary))
-        if _notes(objects, folder) == before:
+        if noted(objects, folder) == before:
             return summary
 
 
-def _notes(objects: ObjectStore, folder: str) -> dict[str, str]:
+def noted(objects: ObjectStore, folder: str) -> dict[str, str]:
     """The shards that have a note, with its etag."""
     start = len(folder + NOTES)
     names = ((info.uri[start:], info.etag) for info in objects.list(folder + NOTES))

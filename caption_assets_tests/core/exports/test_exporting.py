@@ -119,7 +119,7 @@ def test_a_shard_that_changed_leaves_no_old_files_behind(tmp_path: Path) -> None
         result = run(collection, shards, format, out, options)
         files = [path for path in out.rglob("*") if path.is_file() and ".export" not in path.parts and path.name != "export.json"]
         assert result.records == len(files) == len(texts)
-        assert verify(collection.objects, str(out))[1] == []
+        assert verify(collection.objects, str(out), "photos")[1] == []
 
 
 def test_a_retired_shard_leaves_the_export(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_manifest_of_an_export_adds_up_and_is_checked(tmp_path: Path) -> Non
     collection, shards = pictures(tmp_path)
     out = tmp_path / "out"
     result = run(collection, shards, "webdataset", out)
-    summary, problems = verify(collection.objects, str(out))
+    summary, problems = verify(collection.objects, str(out), "photos")
     assert problems == [] and summary == json.loads((out / "export.json").read_text())
     assert summary["records"] == result.records == 10 and summary["format"] == "webdataset"
     assert list(summary["recipes"].values()) == [2]
@@ -148,7 +148,7 @@ def test_the_manifest_of_an_export_adds_up_and_is_checked(tmp_path: Path) -> Non
     first, second = sorted(out.glob("*.tar"))
     first.write_bytes(first.read_bytes()[:-1] + b"x")
     second.unlink()
-    assert verify(collection.objects, str(out))[1] == [f"{first}: has other bytes", f"{second}: is missing"]
+    assert verify(collection.objects, str(out), "photos")[1] == [f"{first}: has other bytes", f"{second}: is missing"]
 
 
 def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
@@ -169,8 +169,10 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
         run(collection, shards, "txt", tmp_path / "out", min_chars=20)
     with pytest.raises(ExportError, match="there is no format 'xlsx'"):
         run(collection, shards, "xlsx", tmp_path / "new")
+    with pytest.raises(ExportError, match="there is no reason 'refused'"):
+        run(collection, shards, "txt", tmp_path / "new", without_reasons=("refused", "*"))
     with pytest.raises(ExportError, match="holds no export"):
-        verify(collection.objects, str(tmp_path / "mine"))
+        verify(collection.objects, str(tmp_path / "mine"), "photos")
 
 
 @pytest.mark.parametrize("format", ["webdataset", "imagefolder"])
@@ -185,7 +187,17 @@ def test_a_picture_that_is_gone_is_left_out_and_told(tmp_path: Path, format: str
     result = run(collection, [shard], format, tmp_path / "out")
     assert (result.records, result.left_out) == (2, 1)
     assert "missing_image" in result.left_out_examples[0]
-    assert verify(collection.objects, str(tmp_path / "out"))[1] == []
+    assert verify(collection.objects, str(tmp_path / "out"), "photos")[1] == []
+
+
+def test_a_folder_is_free_again_when_an_export_into_it_was_refused(tmp_path: Path) -> None:
+    collection, shards = pictures(tmp_path)
+    out = tmp_path / "out"
+    with pytest.raises(ExportError, match="export as webdataset instead"):
+        run(collection, shards, "webshart", out)
+    assert verify(collection.objects, str(out), "photos")[1] == [f"{out}/: nothing was exported into it"]
+    assert run(collection, shards, "webdataset", out).records == 10
+    assert verify(collection.objects, str(out), "photos")[1] == []
 
 
 def test_a_picture_with_other_bytes_stops_the_export(tmp_path: Path) -> None:
@@ -202,7 +214,7 @@ def test_source_store_and_export_in_s3(tmp_path: Path, s3_server: S3Server, form
     collection, shards = pictures(tmp_path, place, objects)
     texts = merged_texts(collection, shards)
     result = run(collection, shards, format, f"{place}/out", Options(maxcount=2))
-    summary, problems = verify(objects, f"{place}/out")
+    summary, problems = verify(objects, f"{place}/out", "photos")
     assert problems == [] and summary["records"] == result.records == len(texts) == 10
     files = {info.uri.removeprefix(f"{place}/out/"): objects.read(info.uri) for info in objects.list(f"{place}/out/")}
     if format == "txt":
@@ -224,5 +236,5 @@ def test_shards_exported_at_the_same_time_are_all_in_the_summary(tmp_path: Path)
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(lambda shard: run(collection, [shard], "jsonl", tmp_path / "out"), shards))
     assert [result.written for result in results] == [[shard] for shard in shards]
-    summary, problems = verify(collection.objects, str(tmp_path / "out"))
+    summary, problems = verify(collection.objects, str(tmp_path / "out"), "photos")
     assert problems == [] and sorted(summary["shards"]) == sorted(shards) and summary["records"] == 24

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from caption_assets.core.exports.exporting import WRITERS, verify
+from caption_assets.core.exports.selection import ExportError
 from caption_assets.core.exports.target import SUMMARY, listed, note_uri
 from caption_assets_tests.core.exports.exportkit import pictures, run, tars
 from caption_assets_tests.core.mergekit import Collection
@@ -34,7 +35,7 @@ def exported(collections: Made, format: str, out: Path) -> tuple[Collection, lis
 
 
 def problems(collection: Collection, out: Path) -> list[str]:
-    return verify(collection.objects, str(out))[1]
+    return verify(collection.objects, str(out), "photos")[1]
 
 
 @pytest.mark.parametrize("format", WRITERS)
@@ -75,6 +76,22 @@ def test_a_list_of_files_or_a_summary_that_is_not_the_written_one_is_noticed(
     summary["shards"][shard]["records"] -= 1
     (out / SUMMARY).write_text(json.dumps({**summary, "records": summary["records"] - 1}), "utf-8")
     assert any(problem.startswith(f"{shard}: ") for problem in problems(collection, out))
+
+
+def test_an_export_of_another_dataset_is_not_taken_for_this_ones(collections: Made, tmp_path: Path) -> None:
+    collection, _ = exported(collections, "csv", tmp_path / "out")
+    with pytest.raises(ExportError, match=r"out/ holds an export of photos, not of cats$"):
+        verify(collection.objects, str(tmp_path / "out"), "cats")
+
+
+def test_an_export_that_was_killed_is_noticed(collections: Made, tmp_path: Path) -> None:
+    """Its first shard is there, and the second one, and the summing up, never came."""
+    out = tmp_path / "out"
+    collection, (first, second) = exported(collections, "jsonl", out)
+    summary = json.loads((out / SUMMARY).read_text("utf-8"))
+    (out / SUMMARY).write_text(json.dumps({**summary, "records": 0, "files": 0, "bytes": 0, "shards": {}}), "utf-8")
+    Path(note_uri(f"{out}/", second)).unlink()
+    assert problems(collection, out) == [f"{out}/: the export of {first} was broken off: export again"]
 
 
 def test_samples_that_webdataset_does_not_see_are_noticed(collections: Made, tmp_path: Path) -> None:
