@@ -1,11 +1,13 @@
-"""Asset checks: what is decided about a shard when it is made, and the standing one over all shards."""
+"""Asset checks: what is decided about a shard when it is made, and the standing ones over all shards. A result says in its
+description how many; what records or models say of themselves is in its metadata, as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from caption_assets.display import plain
+from caption_assets.core.report.text import plural
+from caption_assets.display import plain, short
 from caption_assets.partitions import Dataset
 from caption_assets.resources.store import StoreResource
 
@@ -52,30 +54,46 @@ def grid_check(ds: Dataset) -> dg.AssetCheckSpec:
     )
 
 
-def look_at_grids(ds: Dataset, store: StoreResource, shard: str, seed: str) -> tuple[bool, dict[str, Any]]:
+def look_at_grids(ds: Dataset, store: StoreResource, shard: str, seed: str) -> tuple[bool, str, dict[str, Any]]:
     """Whether the shard's grids are whole as they lie in the store now, and what was seen. seed: chooses the sample."""
     from caption_assets.core.pictures.gridcheck import check_grids
 
     found = check_grids(store.objects, ds.layout, ds.spec, shard, seed)
-    said = {"problems": dg.MetadataValue.text(plain("\n".join(found.problems)))} if found.problems else {}
-    note = {"note": found.note} if found.note else {}
-    return not found.problem_count, {**found.figures, "problem_count": found.problem_count, **note, **said}
+    opened = plural(found.figures.get("grids_opened", 0), "grid")
+    said = plural(found.problem_count, "problem") if found.problem_count else found.note or f"{opened} opened, all whole"
+    problems = {"problems": dg.MetadataValue.text(plain("\n".join(found.problems)))} if found.problems else {}
+    return not found.problem_count, said, {**found.figures, "problem_count": found.problem_count, **problems}
 
 
 def grid_result(ds: Dataset, context: dg.AssetExecutionContext, store: StoreResource) -> dg.AssetCheckResult:
-    passed, metadata = look_at_grids(ds, store, context.partition_key, context.run.run_id)
-    return dg.AssetCheckResult(check_name=GRID_CHECK, asset_key=ds.key("concat_grids"), passed=passed, metadata=metadata)
+    passed, said, metadata = look_at_grids(ds, store, context.partition_key, context.run.run_id)
+    return dg.AssetCheckResult(
+        check_name=GRID_CHECK, asset_key=ds.key("concat_grids"), passed=passed, description=said, metadata=metadata
+    )
+
+
+def accounted_result(ds: Dataset, counts: Mapping[str, Any], problems: Sequence[str]) -> dg.AssetCheckResult:
+    shown = {"problems": dg.MetadataValue.text(plain("\n".join(problems)))} if problems else {}
+    accounted = f"{counts['captioned']:,} in merged, {counts['failed']:,} in failed"
+    return dg.AssetCheckResult(
+        check_name="records_accounted",
+        asset_key=ds.key("merged"),
+        passed=not problems,
+        description=plural(len(problems), "problem") if problems else f"{plural(counts['records'], 'record')}: {accounted}",
+        metadata={**short(counts), **shown},
+    )
 
 
 def coverage_result(ds: Dataset, counts: Mapping[str, Any]) -> dg.AssetCheckResult:
-    coverage, limits = float(counts.get("coverage", 1.0)), ds.spec.checks
-    severity = dg.AssetCheckSeverity.ERROR if coverage < limits.coverage_error else dg.AssetCheckSeverity.WARN
+    limits = ds.spec.checks
+    severity = dg.AssetCheckSeverity.ERROR if counts["coverage"] < limits.coverage_error else dg.AssetCheckSeverity.WARN
     return dg.AssetCheckResult(
         check_name="caption_coverage",
         asset_key=ds.key("merged"),
-        passed=coverage >= limits.coverage_warn,
+        passed=counts["coverage"] >= limits.coverage_warn,
         severity=severity,
-        metadata={"coverage": coverage, "warn_below": limits.coverage_warn, "error_below": limits.coverage_error},
+        description=f"{counts['captioned']:,} of {plural(counts['records'], 'record')} have a caption",
+        metadata=short({"coverage": counts["coverage"]}),
     )
 
 
@@ -86,7 +104,8 @@ def sanity_result(ds: Dataset, sanity: "Sanity") -> dg.AssetCheckResult:
         asset_key=ds.key("merged"),
         passed=not sanity.warnings,
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={**sanity.figures, **said},
+        description=plural(len(sanity.warnings), "warning") if sanity.warnings else "nothing strange",
+        metadata={**short(sanity.figures), **said},
     )
 
 
@@ -106,7 +125,8 @@ def standing_checks(ds: Dataset) -> list[dg.AssetChecksDefinition]:
         rows = [dg.TableRecord({"shard": shard}) for shard in failed[:1000]]
         schema = dg.TableSchema([dg.TableColumn("shard", "string")])
         shown = {"shards": dg.MetadataValue.table(rows, schema)} if failed else {}
-        return dg.AssetCheckResult(passed=not failed, metadata={"failed_shards": len(failed), **shown})
+        said = f"the last run of {plural(len(failed), 'shard')} failed" if failed else "no shard's last run failed"
+        return dg.AssetCheckResult(passed=not failed, description=said, metadata={"failed_shards": len(failed), **shown})
 
     @dg.asset_check(
         asset=ds.key("merged"),
@@ -118,10 +138,13 @@ def standing_checks(ds: Dataset) -> list[dg.AssetChecksDefinition]:
 
         state = dataset_state(context.instance, ds, store.objects)
         stale = [shard for shard in state.versions("merged") if state.state(shard).status == "out_of_date"]
+        job = f"{ds.name}_recaption_out_of_date"
+        said = f"{plural(len(stale), 'shard')} out of date" + (f": the job `{job}` asks for their runs" if stale else "")
         return dg.AssetCheckResult(
             passed=not stale,
             severity=dg.AssetCheckSeverity.WARN,
-            metadata={"out_of_date_shards": len(stale), "job": f"{ds.name}_recaption_out_of_date"},
+            description=said,
+            metadata={"out_of_date_shards": len(stale), "job": job},
         )
 
     return [failed_shards, shards_up_to_date]

@@ -38,11 +38,11 @@ def plain(text: str) -> str:
 
 
 def plain_metadata(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary as Dagster metadata: numbers and text as they are, a mapping of reasons as a table."""
+    """A summary as Dagster metadata: numbers and text as they are, mappings of reasons as tables."""
     shown: dict[str, Any] = {}
-    for key, value in figures.items():
-        if key == "reasons" and isinstance(value, Mapping):
-            shown[key] = reasons_table({reason: (count, "") for reason, count in value.items()})
+    for key, value in short(figures).items():
+        if key in ("reasons", "faults") and isinstance(value, Mapping):
+            shown |= reasons_table(key, {reason: (count, "") for reason, count in value.items()})
         elif isinstance(value, (Mapping, list, tuple)):
             shown[key] = dg.MetadataValue.json(value)
         elif value is not None:
@@ -50,17 +50,27 @@ def plain_metadata(figures: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def reasons_table(reasons: Mapping[str, tuple[int, str]]) -> dg.TableMetadataValue:
-    """Reason, how many records, and one example, the most frequent first."""
-    rows = sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
-    return dg.MetadataValue.table(
-        records=[
-            dg.TableRecord({"reason": name, "records": count, "example": plain(example)}) for name, (count, example) in rows
-        ],
-        schema=dg.TableSchema(
-            [dg.TableColumn("reason", "string"), dg.TableColumn("records", "int"), dg.TableColumn("example", "string")]
-        ),
-    )
+def short(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Six digits that count of every fraction: 0.923077; all else as it is."""
+    return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in figures.items()}
+
+
+def reasons_table(name: str, reasons: Mapping[str, tuple[int, str]]) -> dict[str, dg.TableMetadataValue]:
+    """Under this name: reason, how many records, and one example where examples are known, the most frequent first. Nothing
+    where there are no reasons."""
+    if not reasons:
+        return {}
+    columns = {"reason": "string", "records": "int", **({"example": "string"} if any(e for _, e in reasons.values()) else {})}
+    rows: list[dict[str, str | int]] = [
+        {"reason": reason, "records": count, "example": plain(example)}
+        for reason, (count, example) in sorted(reasons.items(), key=lambda item: (-item[1][0], item[0]))
+    ]
+    return {
+        name: dg.MetadataValue.table(
+            records=[dg.TableRecord({column: row[column] for column in columns}) for row in rows],
+            schema=dg.TableSchema([dg.TableColumn(column, kind) for column, kind in columns.items()]),
+        )
+    }
 
 
 def contact_sheet(objects: ObjectStore, spec: DatasetConfig, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from caption_assets.checks import GRID_CHECK, STANDING_CHECKS, look_at_grids
+from caption_assets.core.report.text import plural
 from caption_assets.partitions import CONFIG_TAG, PREPARE_ASSETS, SHARD_ASSETS, Dataset
 
 GRIDS_CHECKED = 20
@@ -74,12 +75,12 @@ def check_grids_job(ds: Dataset) -> dg.JobDefinition:
         chosen = context.op_config["shards"] or random.sample(made, min(GRIDS_CHECKED, len(made)))
         damaged = []
         for shard in chosen:
-            passed, metadata = look_at_grids(ds, store, shard, context.run_id)
-            yield dg.AssetCheckEvaluation(key, GRID_CHECK, passed, metadata=metadata, partition=shard)
+            passed, said, metadata = look_at_grids(ds, store, shard, context.run_id)
+            yield dg.AssetCheckEvaluation(key, GRID_CHECK, passed, metadata=metadata, description=said, partition=shard)
             damaged += [] if passed else [shard]
         if damaged:
             raise dg.Failure(f"{ds.name}: {GRID_CHECK} failed for {', '.join(damaged)}", allow_retries=False)
-        context.log.info(f"looked at the grids of {len(chosen)} shards: they are whole")
+        context.log.info(f"looked at the grids of {plural(len(chosen), 'shard')}: all whole")
         yield dg.Output(None)
 
     @dg.job(
@@ -118,12 +119,12 @@ def recaption_out_of_date(ds: Dataset) -> dg.JobDefinition:
             tags={"dataset": ds.name, CONFIG_TAG: ds.config_digest},
             backfill_timestamp=time.time(),
             all_partitions=False,
-            title=f"{ds.name}: {len(shards)} shards out of date",
+            title=f"{ds.name}: {plural(len(shards), 'shard')} out of date",
             description=None,
             run_config=None,
         )
         context.instance.add_backfill(backfill)
-        context.log.info(f"asked for backfill {backfill.backfill_id} of {len(shards)} shards")
+        context.log.info(f"asked for backfill {backfill.backfill_id} of {plural(len(shards), 'shard')}")
 
     @dg.job(
         name=f"{ds.name}_recaption_out_of_date",

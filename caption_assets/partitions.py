@@ -81,4 +81,5 @@ class Dataset:
 
 def column_schema(columns: tuple[Column, ...]) -> dict[str, dg.TableSchema]:
     """Definition metadata that shows a table's columns in the UI."""
-    return {"dagster/column_schema": dg.TableSchema([dg.TableColumn(c.name, c.type, c.description) for c in columns])}
+    shown = [dg.TableColumn(c.name, "struct" if c.type == "info" else c.type, c.description) for c in columns]
+    return {"dagster/column_schema": dg.TableSchema(shown)}

@@ -21,7 +21,7 @@ def nightly(ds: Dataset) -> dg.ScheduleDefinition:
         cron_schedule="0 1 * * *",
         job_name=f"{ds.name}_caption_shard",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Asks for the oldest {NIGHTLY_SHARDS} shards that are missing or out of date.",
+        description=f"Asks for the oldest {NIGHTLY_SHARDS} shards that are missing, out of date or failed.",
     )
     def schedule(context: dg.ScheduleEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest]:
         from caption_assets.shards import dataset_state

@@ -80,6 +80,8 @@ def test_every_asset_says_what_it_is_and_where_its_code_is():
     graph = build(Config.model_validate({"datasets": [dataset]})).resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
+        columns = node.metadata["dagster/column_schema"].columns if "dagster/column_schema" in node.metadata else []
+        assert all(column.description and column.type != "info" for column in columns), key
         assert node.group_name == "photos" and node.owners == ["team:captions"] and node.kinds and len(node.description) > 20, key
         (code,) = node.metadata["dagster/code_references"].code_references
         assert Path(code.file_path).parent.name == "assets", key
@@ -110,7 +112,12 @@ def test_rows_are_counted(room):
 def test_reasons_and_a_contact_sheet_of_few_bytes(room):
     metadata = room.made("merged").metadata
     (reason,) = metadata["reasons"].value.records
-    assert (reason.data["reason"], reason.data["records"]) == ("not_an_image", 1)
+    assert (reason.data["reason"], reason.data["records"]) == ("not_an_image", 1) and "0003.png" in reason.data["example"]
+    assert list(metadata)[:3] == ["records", "captioned", "failed"], "what people look for stands above what machines read"
+    assert list(metadata).index("reasons") < list(metadata).index("pictures") < list(metadata).index("engine_spans")
+    (fault,) = room.made("concat_grids").metadata["faults"].value.records
+    assert fault.data == {"reason": "not_an_image", "records": 1}
+    assert "faults" not in room.made("manifest").metadata, "no table of nothing"
     sheet = metadata["pictures"].value
     pictures = [part.partition(")")[0] for part in sheet.split("data:image/jpeg;base64,")[1:]]
     assert 1 <= len(pictures) <= 4 and sum(map(len, pictures)) <= 16 * 1024 * 4 / 3
@@ -129,7 +136,14 @@ def test_each_check_is_decided_where_its_asset_is_made(room):
     assert set(found) == {"grid_integrity", "records_accounted", "caption_coverage", "caption_sanity"}
     assert {name for name, check in found.items() if not check.passed} == {"caption_coverage"}
     assert found["caption_coverage"].severity == dg.AssetCheckSeverity.ERROR, "7 of 8 are below coverage_error"
-    assert room.checks(room.planned)["plan_unchanged"].passed
+    assert {name: check.description for name, check in found.items()} == {
+        "grid_integrity": "2 grids opened, all whole",
+        "records_accounted": "8 records: 7 in merged, 1 in failed",
+        "caption_coverage": "7 of 8 records have a caption",
+        "caption_sanity": "nothing strange",
+    }
+    planned = room.checks(room.planned)["plan_unchanged"]
+    assert planned.passed and planned.description == "0 planned files changed, 0 gone"
     steps = [event.step_key for event in room.captioned.all_events if event.event_type == dg.DagsterEventType.STEP_START]
     assert len(steps) == 5, "one a stage, none for a check"
 
@@ -154,7 +168,7 @@ def test_grids_are_looked_at_alone_and_damage_is_told(room):
     assert alone().passed and room.job("check_grids").success and latest().passed
     path.write_bytes(data[: len(data) // 2])
     damaged = alone()
-    assert not damaged.passed and "grids-00000.tar" in damaged.metadata["problems"].value
+    assert not damaged.passed and "grids-00000.tar" in damaged.metadata["problems"].value and "problem" in damaged.description
     assert not room.job("check_grids", raise_on_error=False).success
     assert not latest().passed and latest().partition == SHARD
     path.write_bytes(data)
@@ -192,4 +206,7 @@ def test_shards_of_another_prompt_are_shown(room):
     checks = room.checks(room.job("checks"))
     assert not checks["shards_up_to_date"].passed and checks["failed_shards"].passed
     assert checks["shards_up_to_date"].metadata["out_of_date_shards"].value == 1
-    assert checks["shards_up_to_date"].metadata["job"].value == "photos_recaption_out_of_date"
+    job = checks["shards_up_to_date"].metadata["job"].value
+    assert job == "photos_recaption_out_of_date"
+    assert checks["shards_up_to_date"].description == f"1 shard out of date: the job `{job}` asks for their runs"
+    assert checks["failed_shards"].description == "no shard's last run failed"

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from caption_assets.core.objectstore import ObjectStore
-from caption_assets.display import contact_sheet, markdown, plain
+from caption_assets.display import contact_sheet, markdown, plain, plain_metadata
 from caption_assets_tests.core.mergekit import Collection
 from caption_assets_tests.pictures import photo
 
@@ -50,6 +50,13 @@ def test_hostile_text_is_one_cell_of_text(collection):
     assert cell in shown and "\u202e" not in cell
     bare = re.sub(r"\\.", "", cell)
     assert not re.search(r"[<>`|\[\]!:/#]", bare), "nothing that Markdown, HTML or a finder of links would take for its own"
+
+
+def test_figures_are_as_long_as_they_tell_something():
+    shown = plain_metadata({"coverage": 12 / 13, "engine_seconds": 0.26, "records": 1_234_567, "faults": {}, "nothing": None})
+    assert shown == {"coverage": 0.923077, "engine_seconds": 0.26, "records": 1_234_567}
+    rows = plain_metadata({"reasons": {"too_short": 1, "refusal": 2}})["reasons"].value.records
+    assert [row.data for row in rows] == [{"reason": "refusal", "records": 2}, {"reason": "too_short", "records": 1}]
 
 
 def test_control_codes_never_reach_a_terminal():

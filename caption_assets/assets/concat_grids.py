@@ -33,7 +33,7 @@ def concat_grids(ds: Dataset) -> dg.AssetsDefinition:
                 kinds={"webdataset", "parquet"},
                 owners=OWNERS,
                 description="WebDataset tars of grids, and one mapping row per readable record: its grid and cell, hash, size "
-                "and format. Made already, only the pictures are read again that could not be read for a passing reason.",
+                "and format. Where they are made already, only what a passing fault kept from being read is read again.",
                 metadata=column_schema(MAPPING),
                 automation_condition=prepare_condition(ds),
             )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from caption_assets.assets.shard_run import ShardRun
-from caption_assets.checks import coverage_result, merged_checks, sanity_result
+from caption_assets.checks import accounted_result, coverage_result, merged_checks, sanity_result
 from caption_assets.core.columns import FAILED, merged_columns
-from caption_assets.display import contact_sheet, reasons_table
+from caption_assets.display import contact_sheet, reasons_table, short
 from caption_assets.partitions import OWNERS, Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 
@@ -39,8 +39,12 @@ def merged_and_failed(ds: Dataset) -> dg.AssetsDefinition:
         ins={"manifest": dg.AssetIn(ds.key("manifest")), "mapping": dg.AssetIn(ds.key("concat_grids"))},
         deps=[ds.key("captions"), ds.key("recaptions")],
         outs={
-            "merged": out("merged", merged_columns([p.name for p in ds.spec.prompts]), "One row per record with a caption."),
-            "failed": out("failed", FAILED, "One row per record without any caption, and why."),
+            "merged": out(
+                "merged",
+                merged_columns([p.name for p in ds.spec.prompts]),
+                "One row per record with a caption: its captions and how each was made, its picture, its original record.",
+            ),
+            "failed": out("failed", FAILED, "One row per record without any caption: why, and whether asking again may help."),
         },
         check_specs=merged_checks(ds),
         op_tags=ds.resource_tags("merged"),
@@ -67,20 +71,14 @@ def _published(
     """The check first: with an output before it, a shard would stay materialized although its records are not accounted for."""
     from caption_assets.core.sanity import look_over
 
-    problems = {"problems": dg.MetadataValue.text("\n".join(merged.problems))} if merged.problems else {}
-    accounted = dg.AssetCheckResult(
-        check_name="records_accounted", asset_key=ds.key("merged"), passed=not problems, metadata={**merged.counts, **problems}
-    )
-    if problems:
+    accounted = accounted_result(ds, merged.counts, merged.problems)
+    if merged.problems:
         yield from _selected(context, accounted)
         raise dg.Failure("records_accounted: " + "; ".join(merged.problems[:5]), allow_retries=False)
     sanity = look_over(merged.merged_path, [prompt.name for prompt in ds.spec.prompts])
-    figures = {
-        **merged.counts,
-        **_costs(ds, store, context.partition_key, recipes, merged.counts["captioned"]),
-        "reasons": reasons_table(merged.reasons),
-        **_page(ds, store, context.partition_key),
-    }
+    figures = {**merged.counts, **reasons_table("reasons", merged.reasons)}
+    page = _page(ds, store, context.partition_key)
+    costs = _costs(ds, store, context.partition_key, recipes, merged.counts["captioned"])
     pictures = contact_sheet(store.objects, ds.spec, merged.samples) if ds.spec.thumbnails else {}
     version, layout = dg.DataVersion(merged.data_version), ds.layout
     for name, path, place, more in (
@@ -88,7 +86,7 @@ def _published(
         ("merged", merged.merged_path, layout.merged, pictures),
     ):
         if name in context.selected_output_names:
-            yield dg.Output(path, name, metadata={**figures, **more}, data_version=version)
+            yield dg.Output(path, name, metadata=short({**figures, **more, **page, **costs}), data_version=version)
         else:
             store.objects.put_file(place(context.partition_key), path)
     yield from _selected(context, accounted, coverage_result(ds, merged.counts), sanity_result(ds, sanity))

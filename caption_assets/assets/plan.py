@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from caption_assets.core.columns import PLAN
+from caption_assets.core.report.text import plural
 from caption_assets.partitions import Dataset, column_schema
 from caption_assets.resources.store import StoreResource
 from caption_assets.sensors import IF_DUE_TAG, is_due
@@ -41,6 +42,7 @@ def shard_plan(ds: Dataset) -> dg.AssetsDefinition:
             check_name=CHECK,
             passed=not result.problems,
             severity=dg.AssetCheckSeverity.ERROR,
+            description=f"{plural(result.changed_count, 'planned file')} changed, {result.vanished_count:,} gone",
             metadata={
                 "changed_files": result.changed_count,
                 "vanished_files": result.vanished_count,

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from caption_assets.display import short
 from caption_assets.partitions import Dataset
 from caption_assets.resources.store import StoreResource
 
@@ -30,7 +31,7 @@ def report(ds: Dataset) -> dg.AssetsDefinition:
             context.log.info(f"left out, not finished: {len(made.left_out)} shards, such as {', '.join(made.left_out[:5])}")
         if made.waiting:
             context.log.warning(f"{len(made.waiting)} shards have no page yet: materialize the report again to go on with them")
-        figures = report_metadata(made)
+        figures = short(report_metadata(made))
         return dg.MaterializeResult(metadata={**figures, "path": dg.MetadataValue.path(made.uri)})
 
     return report

@@ -135,7 +135,7 @@ def merged_columns(outputs: list[str]) -> tuple[Column, ...]:
         for column in (
             Column(name, "string", f"what the model said for the prompt {name}"),
             Column(f"{name}_reason", "string", f"why {name} is missing, else null"),
-            Column(f"{name}_info", "info", f"how {name} was made"),
+            Column(f"{name}_info", "info", f"how {name} was made: {', '.join(field.name for field in INFO_FIELDS)}"),
         )
     ]
     return (*MERGED_HEAD, *per_output, *MERGED_TAIL)
