@@ -3,7 +3,8 @@
 Two shards run at a time on one engine, each in a process of its own. Seat n is byte n of a file, locked by the session that sits
 on it; the kernel frees it when its holder dies. Who is at work keeps its seats from request to request, and who comes later gets
 what is left: one shard drains while the next one takes over. Were they served alike, both would end at once, and the engine would
-wait while both prepare what comes next. Nobody starves: while a session is short of seats, the others leave it one in sixteen.
+wait while both prepare what comes next. Nobody starves: while a session is short of seats, the others leave it one in sixteen
+(of a single seat none: who has it keeps it to its end).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Seats:
 
     def __init__(self, url: str, count: int) -> None:
         self.full = False
-        self._count, self._modest = count, count - max(1, count // 16)
+        self._count, self._modest = count, max(1, count - max(1, count // 16))
         self._free = deque(range(count))
         self._short = False
         self._file = _open(url) if _SET else None

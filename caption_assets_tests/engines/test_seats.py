@@ -22,8 +22,8 @@ def seats(request):
     """Makes sessions' seats at one endpoint."""
     made: list[Seats] = []
 
-    def make() -> Seats:
-        made.append(Seats(f"http://{request.node.name}/v1", COUNT))
+    def make(count: int = COUNT) -> Seats:
+        made.append(Seats(f"http://{request.node.name}/v1", count))
         return made[-1]
 
     yield make
@@ -62,6 +62,17 @@ def test_who_is_short_of_seats_gets_one_in_sixteen_and_no_more_until_the_other_i
         leave()
     assert len(take_all(second)) == COUNT - COUNT // 16
     assert not second.second_in_line and not first.second_in_line
+
+
+@linux
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 17])
+def test_seats_that_all_wait_for_are_taken_by_whoever_looks_next(seats, count):
+    sessions = [seats(count) for _ in range(3)]
+    for turn in (0, 1, 2, 0, 1):
+        leaves = [leave for session in sessions[turn:] + sessions[:turn] for leave in take_all(session)]
+        assert len(leaves) == count
+        for leave in leaves:
+            leave()
 
 
 @linux
