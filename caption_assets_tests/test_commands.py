@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from caption_assets.core.tables import table
-from caption_assets_tests.project import COLOURS, make_project, picture, wait_until
+from caption_assets_tests.project import COLOURS, Project, make_project, picture, wait_until
 from caption_assets_tests.stubs.openai_server import StubServer
 from caption_assets_tests.stubs.s3_server import FakeS3, Fault
 
@@ -45,11 +45,9 @@ def captioned(stub, tmp_path_factory):
 
 @pytest.fixture
 def copy(captioned, tmp_path):
-    """The captioned project under another path: its store is whole, and Dagster knows nothing of it yet."""
-    from caption_assets_tests.project import Project
-
+    """The captioned project under another path, with Dagster's records."""
     folder = tmp_path / "copy"
-    shutil.copytree(captioned.folder, folder, ignore=shutil.ignore_patterns(".dagster_home"))
+    shutil.copytree(captioned.folder, folder)
     project = Project(folder, {**captioned.config, "datasets": [dict(captioned.config["datasets"][0])]})
     project.write(source=f"{captioned.folder}/photos/")
     return project
@@ -75,6 +73,7 @@ def test_a_second_run_does_nothing_and_says_so(captioned, asked):
 
 def test_losing_dagsters_records_loses_nothing(captioned, copy, asked):
     before = captioned.status()
+    shutil.rmtree(copy.folder / ".dagster_home")
     said = copy.command("init")
     assert "photos/merged: 2 shards found in the store" in said
     assert "nothing to do" in copy.command("run")
@@ -83,7 +82,6 @@ def test_losing_dagsters_records_loses_nothing(captioned, copy, asked):
 
 
 def test_what_the_store_lost_is_missing_and_made_again_from_the_replies(copy, asked):
-    copy.command("init")
     (copy.store / "photos/merged/shard-00001.parquet").unlink()
     assert "1 lost there and marked missing" in copy.command("reconcile")
     states = copy.status()
@@ -93,7 +91,6 @@ def test_what_the_store_lost_is_missing_and_made_again_from_the_replies(copy, as
 
 
 def test_other_filters_judge_the_stored_replies_again(copy, asked):
-    copy.command("init")
     copy.write(filters={"min_chars": 500})
     assert {s["status"] for s in copy.status().values()} == {"out_of_date"}
     copy.command("run")
@@ -102,7 +99,6 @@ def test_other_filters_judge_the_stored_replies_again(copy, asked):
 
 
 def test_another_prompt_asks_every_grid_again_and_only_those(copy, asked):
-    copy.command("init")
     copy.write(prompts=[{"text": "Name the colour."}])
     dry = copy.command("run", "--dry-run")
     assert asked() == NOTHING and re.search(r"^all +2 +7 ", dry, re.MULTILINE), dry
@@ -110,7 +106,7 @@ def test_another_prompt_asks_every_grid_again_and_only_those(copy, asked):
     assert asked() == {"grid": 2, "single": 0, "text": 0}
 
 
-def test_a_source_file_that_changed_is_told_and_never_planned_again_unasked(stub, tmp_path):
+def test_other_bytes_are_never_planned_again_unasked_and_a_new_file_becomes_a_new_shard(stub, asked, tmp_path):
     project = make_project(tmp_path, stub.url, pictures=2)
     assert "changed" not in project.command("plan", "photos")
     picture(tmp_path / "photos" / "0001.png", 7)
@@ -119,7 +115,10 @@ def test_a_source_file_that_changed_is_told_and_never_planned_again_unasked(stub
     picture(tmp_path / "photos" / "0002.png", 2)
     assert message in (said := project.command("plan", "photos")) and "2 shards" in said
     assert "changed" not in project.command("plan", "photos", *f"--{message}".split())
-    assert list(project.status()) == ["shard-00001", "shard-00000-g2"]
+    project.command("run", "--shards", "shard-00001")
+    assert asked() == {"grid": 1, "single": 0, "text": 0}
+    states = {shard: found["status"] for shard, found in project.status().items()}
+    assert list(states.items()) == [("shard-00001", "done"), ("shard-00000-g2", "missing")]
 
 
 def test_a_picture_that_could_not_be_read_is_read_and_asked_by_the_next_run(stub, asked, tmp_path, s3_keys):
@@ -139,31 +138,18 @@ def test_a_picture_that_could_not_be_read_is_read_and_asked_by_the_next_run(stub
         assert "nothing to do" in project.command("run")
 
 
-def test_new_files_become_a_new_shard(copy, captioned, asked, tmp_path):
-    copy.write(source=str(tmp_path / "photos") + "/")
-    shutil.copytree(captioned.folder / "photos", tmp_path / "photos", dirs_exist_ok=True)
-    shutil.rmtree(copy.store)
-    copy.command("plan", "photos")
-    for number in range(8, 11):
-        picture(tmp_path / "photos" / f"{number:04d}.png", number)
-    assert "3 shards" in copy.command("plan", "photos")
-    copy.command("run", "--shards", "shard-00002")
-    assert asked() == {"grid": 1, "single": 0, "text": 0}
-    assert {key: value["status"] for key, value in copy.status().items()} == {
-        "shard-00000": "missing",
-        "shard-00001": "missing",
-        "shard-00002": "done",
-    }
-
-
 def test_plain_dagster_does_the_same(copy, asked):
-    shutil.rmtree(copy.store)
-    copy.command("plan", "photos")
-    steps = "photos/manifest,photos/concat_grids,photos/captions,photos/recaptions,photos/merged,photos/failed"
+    for made in ("manifest", "concat_grids", "captions", "merged", "failed"):
+        shutil.rmtree(copy.store / "photos" / made)
+    copy.write(prompts=[{"text": "Name the colour."}])
     common = ("asset", "materialize", "-m", "caption_assets.definitions")
-    copy.dagster(*common, "--select", steps, "--partition", "shard-00001")
+    copy.dagster(*common, "--select", "+photos/merged", "--partition", "shard-00001")
+    assert {shard: found["status"] for shard, found in copy.status().items()} == {
+        "shard-00000": "out_of_date",
+        "shard-00001": "done",
+    }
+    copy.dagster(*common, "--select", "photos/failed", "--partition", "shard-00001")
     assert copy.status()["shard-00001"]["status"] == "done"
-    copy.dagster(*common, "--select", "photos/merged", "--partition", "shard-00001")
     assert asked() == {"grid": 1, "single": 0, "text": 0}
     assert len(copy.rows("merged")) == 4
     refused = copy.dagster(*common, "--select", "photos/manifest", "--partition", "made-up", code=1)
@@ -226,8 +212,6 @@ def test_misuse_is_one_message_and_exit_code_2(captioned, arguments, words):
 
 
 def test_without_a_config_every_command_says_what_makes_one(tmp_path):
-    from caption_assets_tests.project import Project
-
     project = Project(tmp_path, {})
     for arguments in (("run",), ("status",), ("plan", "photos")):
         output = project.command(*arguments, code=2)

@@ -9,15 +9,16 @@ from caption_assets.commands.workplace import DONE, FAILED, Workplace
 
 def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
     from caption_assets.assets.plan import register_shards
-    from caption_assets.core.planning import load_plan, make_plan
+    from caption_assets.core.planning import make_plan
 
     (ds,) = place.chosen([name])
     if accept_changed:
         result = make_plan(place.objects, ds.layout, ds.spec, accept_changed=accept_changed)
         register_shards(place.instance, ds, result.plan)
     with Workers() as workers:
-        if not ensure_plan(place, workers, ds):
-            return FAILED
-    shards = load_plan(place.objects, ds.layout).shards
+        made = ensure_plan(place, workers, ds)
+    if made is None:
+        return FAILED
+    shards = made.shards
     print(f"{ds.name}: {len(shards)} shards" + (f", {shards[0]} to {shards[-1]}" if shards else ""))
     return DONE

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from caption_assets.commands.workplace import DONE, Workplace
 from caption_assets.core import recipes
@@ -18,6 +19,7 @@ from caption_assets.reports import report_materializations
 from caption_assets.shards import DatasetState, dataset_state
 
 if TYPE_CHECKING:
+    from caption_assets.core.plan.plans import Plan
     from caption_assets.core.tables import TableHandle
 
 READERS, PAGE = 8, 500
@@ -32,8 +34,10 @@ class Found:
 
 
 def reconcile(place: Workplace, names: Sequence[str]) -> int:
+    from caption_assets.core.plan.plans import load_plan
+
     for ds in place.chosen(names):
-        found = reconcile_dataset(place, ds)
+        found = reconcile_dataset(place, ds, load_plan(place.objects, ds.layout))
         for asset in SHARD_ASSETS:
             reported, lost = found.reported.get(asset, []), found.lost.get(asset, [])
             if reported or lost:
@@ -44,12 +48,10 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
     return DONE
 
 
-def reconcile_dataset(place: Workplace, ds: Dataset) -> Found:
+def reconcile_dataset(place: Workplace, ds: Dataset, plan: Plan) -> Found:
     """Reports what the store holds and Dagster does not know; marks missing what the store has lost. Asks no model."""
     from caption_assets.assets.plan import register_shards
-    from caption_assets.core.plan.plans import load_plan
 
-    plan = load_plan(place.objects, ds.layout)
     register_shards(place.instance, ds, plan)
     if plan.shards and place.instance.get_latest_materialization_event(ds.key("shard_plan")) is None:
         metadata = {"shards": len(plan.shards), "reconciled": True}
@@ -115,7 +117,7 @@ class Stored:
             asset_key=self.ds.key(asset),
             partition=shard,
             metadata={**metadata, "reconciled": True},
-            tags={"dagster/data_version": version},
+            tags={DATA_VERSION_TAG: version},
         )
 
     def _table(self, asset: str, shard: str) -> tuple[str, dict[str, Any]] | None:

@@ -18,6 +18,7 @@ from caption_assets.sqlitelocks import shared_warning
 
 if TYPE_CHECKING:
     from caption_assets.core.captioning import Pending
+    from caption_assets.core.plan.plans import Plan
     from caption_assets.partitions import Dataset
 
 Todo = list[tuple[str, tuple[str, ...], "int | None"]]
@@ -54,21 +55,22 @@ def run(place: Workplace, names: Sequence[str], shards: str | None, dry_run: boo
     outcome = Outcome()
     with Workers() as workers:
         for ds in place.chosen(names):
-            if not ensure_plan(place, workers, ds):
+            plan = ensure_plan(place, workers, ds)
+            if plan is None:
                 outcome.failed.append(f"{ds.name}/shard_plan")
                 continue
-            reconcile_dataset(place, ds)
-            todo = _todo(place, ds, shards)
+            reconcile_dataset(place, ds, plan)
+            todo = _todo(place, ds, choose_shards(plan, shards))
             if dry_run:
                 _say_dry_run(place, ds, todo)
             else:
-                _run_shards(place, workers, ds, todo, outcome)
+                _run_shards(place, workers, ds, plan, todo, outcome)
     return outcome.exit_code
 
 
-def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> bool:
-    """Plans what the source holds that no plan knows; makes its partitions. No run when there is nothing new. Says which planned
-    files changed or are gone."""
+def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> Plan | None:
+    """The plan, with what is new in the source (no run where nothing is); its partitions are made. Says which planned files
+    changed or are gone, and why there is none where that failed."""
     from caption_assets.assets.plan import plan_problems, register_shards
     from caption_assets.core.objectstore import ObjectError
     from caption_assets.core.plan.plans import PlanError, load_plan
@@ -76,16 +78,17 @@ def ensure_plan(place: Workplace, workers: Workers, ds: Dataset) -> bool:
 
     try:
         found = new_objects(place.objects, ds.layout, ds.spec)
+        plan, problems = found.plan, found.problems
         if found.new_files:
-            planned = _run_one(place, workers, Task(ds.name, "plan", ["shard_plan"]))
-            terminal.problems(ds, plan_problems(place.instance, ds) if planned else [])
-            return planned
-        terminal.problems(ds, found.problems)
-        register_shards(place.instance, ds, load_plan(place.objects, ds.layout))
-        return True
+            if not _run_one(place, workers, Task(ds.name, "plan", ["shard_plan"])):
+                return None
+            plan, problems = load_plan(place.objects, ds.layout), plan_problems(place.instance, ds)
+        terminal.problems(ds, problems)
+        register_shards(place.instance, ds, plan)
+        return plan
     except (PlanError, ObjectError) as error:
         print(f"{ds.name}: {error}")
-        return False
+        return None
 
 
 def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
@@ -101,18 +104,16 @@ def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
     return all(successes)
 
 
-def _todo(place: Workplace, ds: Dataset, shards: str | None) -> Todo:
-    from caption_assets.core.plan.plans import load_plan
+def _todo(place: Workplace, ds: Dataset, chosen: list[str]) -> Todo:
     from caption_assets.shards import dataset_state
 
-    chosen = choose_shards(load_plan(place.objects, ds.layout), shards)
     state = dataset_state(place.instance, ds, place.objects, chosen)
     merges = state.event_ids("merged")
     return [(shard, needs, merges.get(shard, 0)) for shard in chosen if (needs := state.needs(shard))]
 
 
 def _run_shards(
-    place: Workplace, workers: Workers, ds: Dataset, todo: Todo, outcome: Outcome, tags: dict[str, str] | None = None
+    place: Workplace, workers: Workers, ds: Dataset, plan: Plan, todo: Todo, outcome: Outcome, tags: dict[str, str] | None = None
 ) -> None:
     if not todo:
         print(f"{ds.name}: nothing to do, every shard is done")
@@ -136,7 +137,7 @@ def _run_shards(
             print(f"{ds.name}: {left_out} more shards would fail alike and were not begun", flush=True)
 
     tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}, known) for shard, needs, known in todo]
-    with Telling(ds.name, _answers(place, ds, todo, counts)) as telling:
+    with Telling(ds.name, _answers(place, ds, plan, todo, counts)) as telling:
         workers.run(tasks, ended, telling.progress)
         # Somebody else was at work on these: by now they may be done, or their holder dead.
         again, held = [task for task, _ in held], []
@@ -158,13 +159,11 @@ def _index(place: Workplace, workers: Workers, ds: Dataset, outcome: Outcome) ->
         outcome.failed.append(f"{ds.name}/caption_index")
 
 
-def _answers(place: Workplace, ds: Dataset, todo: Todo, counts: Counts) -> dict[str, float | None]:
+def _answers(place: Workplace, ds: Dataset, plan: Plan, todo: Todo, counts: Counts) -> dict[str, float | None]:
     """How many answers each shard wants: counted where it is prepared, else estimated from what the plan says of it."""
     from caption_assets.core import tables
     from caption_assets.core.plan.estimating import records_expected
-    from caption_assets.core.plan.plans import load_plan
 
-    plan, outputs = load_plan(place.objects, ds.layout), len(ds.spec.prompts)
     found: dict[str, float | None] = {}
     for shard, needs, _ in todo:
         count = counts[shard]
@@ -173,7 +172,7 @@ def _answers(place: Workplace, ds: Dataset, todo: Todo, counts: Counts) -> dict[
     prepared = [shard for shard, count in counts.items() if count][:SAMPLED] if unknown else []
     known = {shard: float(tables.table(place.objects, ds.layout.manifest(shard)).rows) for shard in prepared}
     for shard, records in records_expected(plan, unknown, known).items():
-        found[shard] = None if records is None else records * outputs
+        found[shard] = None if records is None else records * len(ds.spec.prompts)
     return found
 
 
@@ -214,17 +213,22 @@ def _say_dry_run(place: Workplace, ds: Dataset, todo: Todo) -> None:
     """Per shard what it would ask; pictures are not read, the model is not started."""
     from caption_assets.core.captioning import Pending
 
-    rows, total = [], Pending()
+    if not todo:
+        print(f"{ds.name}: nothing to do, every shard is done")
+        return
+    print(f"{ds.name}: {len(todo)} shards to do")
+    rows, total, unknown = [], Pending(), 0
     for shard, needs, _ in todo:
         count = pending(place, ds, shard) if "captions" in needs else Pending()
-        total += count or Pending()
+        total, unknown = total + (count or Pending()), unknown + (count is None)
         rows.append((shard, needs[0], *(_figures(count) if count else ["?"] * 4)))
-    terminal.table(
-        ("shard", "from", "requests", "pictures", "prompt tokens", "picture MB"), [*rows, ("all", "", *_figures(total))]
-    )
-    print(f"at most {total.max_completion_tokens:,} tokens of replies" + _hours(place, ds, total))
-    if any("?" in row for row in rows):
-        print(f"?: not prepared yet; materialize {ds.name}_prepare_shard (no GPU) to count these shards, too")
+    if unknown < len(todo):
+        rows.append(("counted" if unknown else "all", "", *_figures(total)))
+    terminal.table(("shard", "from", "requests", "pictures", "prompt tokens", "picture MB"), rows)
+    if unknown < len(todo):
+        print(f"at most {total.max_completion_tokens:,} tokens of replies" + _hours(place, ds, total))
+    if unknown:
+        print(f"?: counted once the job {ds.name}_prepare_shard (no GPU) has prepared the shard; docs/team.md has its command")
 
 
 def _figures(count: Pending) -> tuple[str, ...]:
@@ -245,6 +249,7 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     """One more round for records that failed for these reasons (all retryable ones for none), shard by shard."""
     from caption_assets.assets.shard_run import REASON_TAG
     from caption_assets.core.columns import REASONS
+    from caption_assets.core.plan.plans import load_plan
     from caption_assets.liveness import clear_dead_runs
 
     unknown = [reason for reason in reasons if reason not in REASONS]
@@ -252,24 +257,24 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
         raise UsageError(f"--reason {unknown[0]}: no such reason; there are {', '.join(REASONS)}")
     clear_dead_runs(place.instance, place.datasets, place.objects)
     (ds,) = place.chosen([name])
-    outcome, chosen = Outcome(), shards_with(place, ds, set(reasons), shards)
+    outcome, plan = Outcome(), load_plan(place.objects, ds.layout)
+    chosen = shards_with(place, ds, set(reasons), choose_shards(plan, shards))
     if not chosen:
         print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
     needs = ("concat_grids", "recaptions", "merged", "failed")  # there, grids that were cleaned are made and pictures read again
     with Workers() as workers:
-        _run_shards(place, workers, ds, [(shard, needs, None) for shard in chosen], outcome, tags)
+        _run_shards(place, workers, ds, plan, [(shard, needs, None) for shard in chosen], outcome, tags)
     return outcome.exit_code
 
 
-def shards_with(place: Workplace, ds: Dataset, reasons: set[str], shards: str | None) -> list[str]:
-    """Merged shards in which a record failed for one of the reasons (any retryable one for none)."""
+def shards_with(place: Workplace, ds: Dataset, reasons: set[str], shards: list[str]) -> list[str]:
+    """Those of the shards that are merged, and in which a record failed for one of the reasons (any retryable one for none)."""
     from caption_assets.core.columns import RETRYABLE_REASONS
     from caption_assets.core.merging import read_pair
-    from caption_assets.core.plan.plans import load_plan
 
     wanted, found = reasons or RETRYABLE_REASONS, []
-    for shard in choose_shards(load_plan(place.objects, ds.layout), shards):
+    for shard in shards:
         pair = read_pair(place.objects, ds.layout, shard)
         if pair and wanted.intersection(pair.merged.summary.get("reasons", {})):
             found.append(shard)
