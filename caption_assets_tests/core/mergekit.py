@@ -24,6 +24,7 @@ from caption_assets.core.recipes import output_recipes
 from caption_assets.core.replies.chunks import ChunkWriter, ReplyRow
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.tables import TableHandle, table, write_parquet
+from caption_assets_tests.core.shardkit import jpeg
 
 SMALL_GRID = {"rows": 2, "cols": 2, "cell_size": 32, "gap": 2, "label_font_size": 8}
 ONE = {"rows": 1, "cols": 1}
@@ -186,3 +187,11 @@ class Outcome:
 
     def reasons(self) -> dict[str, str]:
         return {row["record_id"]: row["reason"] for row in self.failed}
+
+
+def one_shard(root: Path, count: int = 4, **options: object) -> tuple[Collection, str]:
+    """A collection of `count` different pictures p0.jpg, p1.jpg, … in one shard."""
+    collection = Collection(root, {"grid": ONE, **options})
+    collection.add({f"p{n}.jpg": jpeg(n) for n in range(count)})
+    (shard,) = collection.prepare()
+    return collection, shard

@@ -4,67 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
-import pytest
-
-from caption_assets.core.columns import FAILED, merged_columns
 from caption_assets.core.merging import read_pair
-from caption_assets.core.tables import arrow_schema, table
-from caption_assets_tests.core.mergekit import ONE, Collection, words
+from caption_assets_tests.core.mergekit import ONE, Collection, one_shard, words
 from caption_assets_tests.core.shardkit import jpeg, write_tar
 
 SHORT = "A cat."
 
 
-def folder(root: Path, count: int = 4, **options: object) -> tuple[Collection, str]:
-    """A collection of `count` different pictures p0.jpg, p1.jpg, … in one shard."""
-    collection = Collection(root, {"grid": ONE, **options})
-    collection.add({f"p{n}.jpg": jpeg(n) for n in range(count)})
-    (shard,) = collection.prepare()
-    return collection, shard
-
-
-def test_every_record_has_its_caption_and_how_it_was_made(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    collection.caption_all(shard)
-    outcome = collection.merge(shard)
-    assert outcome.result.problems == []
-    assert outcome.texts() == {f"p{n}.jpg": words(f"p{n}.jpg") for n in range(4)}
-    assert outcome.failed == []
-    row = outcome.merged[0]
-    assert (row["width"], row["height"], row["format"], row["file_bytes"]) == (24, 24, "jpeg", len(jpeg(0)))
-    assert row["source_uri"] == f"{tmp_path}/source/p0.jpg"
-    info = row["caption_info"]
-    assert info["recipe"] == collection.recipes["caption"] and info["model"] == "stub" and info["attempt"] == 1
-    assert info["completion_tokens"] == 40 and info["captioned_at"].timestamp() >= 1_800_000_000
-    assert outcome.result.counts == {
-        "records": 4, "captioned": 4, "failed": 0, "coverage": 1.0, "duplicates": 0, "transient": 0,
-    }  # fmt: skip
-
-
-def test_columns_metadata_and_order_are_the_contract(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    collection.say(shard, [collection.reply([f"p{n}.jpg"], words(str(n)) if n != 2 else SHORT) for n in (3, 1, 0, 2)])
-    outcome = collection.merge(shard)
-    for uri, schema in (
-        (collection.layout.merged(shard), arrow_schema(merged_columns(["caption"]))),
-        (collection.layout.failed(shard), arrow_schema(FAILED)),
-    ):
-        handle = table(collection.objects, uri)
-        assert handle.schema.equals(schema)
-        metadata = handle.metadata
-        assert metadata["run_id"] == "run-2" and metadata["shard"] == shard
-        assert metadata["data_version"] == outcome.result.data_version
-        assert metadata["data_version"].startswith(metadata["dataset_recipe"] + ".")
-        assert handle.summary["captioned"] == 3 and handle.summary["reasons"] == {"too_short": 1}
-    assert [row["record_id"] for row in outcome.merged] == ["p0.jpg", "p1.jpg", "p3.jpg"]
-
-
 def test_a_caption_belongs_to_its_slot_and_a_gap_shifts_nothing(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path, grid={"rows": 2, "cols": 2, "cell_size": 32, "gap": 2, "label_font_size": 8})
+    collection, shard = one_shard(tmp_path, grid={"rows": 2, "cols": 2, "cell_size": 32, "gap": 2, "label_font_size": 8})
     records = [f"p{n}.jpg" for n in range(4)]
     said = {"1": words("one"), "2": words("two"), "4": words("four")}
     collection.say(shard, [collection.reply(records, said)])
@@ -76,7 +25,7 @@ def test_a_caption_belongs_to_its_slot_and_a_gap_shifts_nothing(tmp_path: Path) 
 
 
 def test_valid_beats_later_failures_and_the_later_of_two_valid_wins(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
+    collection, shard = one_shard(tmp_path)
     p0, p1, p2, p3 = ([f"p{n}.jpg"] for n in range(4))
     first = [collection.reply(p, words("first")) for p in (p0, p1)] + [collection.reply(p, SHORT) for p in (p2, p3)]
     later = [
@@ -96,7 +45,7 @@ def test_valid_beats_later_failures_and_the_later_of_two_valid_wins(tmp_path: Pa
 
 
 def test_the_reason_of_a_refused_text_stands_over_later_answers_that_cannot_be_read(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
+    collection, shard = one_shard(tmp_path)
     p0, p1, p2, p3 = ([f"p{n}.jpg"] for n in range(4))
     numbered = '{"2": "A cat on a mat.", "3": "A dog in a field."}'
     collection.say(shard, [collection.reply(p, "I cannot help with this picture.") for p in (p0, p1, p2)])
@@ -108,7 +57,7 @@ def test_the_reason_of_a_refused_text_stands_over_later_answers_that_cannot_be_r
 
 
 def test_an_answer_that_repeats_the_grids_to_the_letter_says_nothing_of_its_picture(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
+    collection, shard = one_shard(tmp_path)
     pictures = [f"p{n}.jpg" for n in range(4)]
     grid = json.dumps({"1": words("p0"), "2": SHORT, "4": words("p3")})
     collection.say(shard, [collection.reply(pictures, grid)])
@@ -121,7 +70,7 @@ def test_an_answer_that_repeats_the_grids_to_the_letter_says_nothing_of_its_pict
 
 
 def test_revoked_replies_other_recipes_and_other_prompts_do_not_count(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
+    collection, shard = one_shard(tmp_path)
     collection.caption_all(shard)
     lies = collection.say(shard, [collection.reply(["p0.jpg"], words("a lie"))])
     collection.revoke(shard, lies)
@@ -133,7 +82,7 @@ def test_revoked_replies_other_recipes_and_other_prompts_do_not_count(tmp_path: 
 
 
 def test_a_shard_that_was_not_answered_whole_is_not_merged(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
+    collection, shard = one_shard(tmp_path)
     collection.say(shard, [collection.reply([f"p{n}.jpg"], words(str(n))) for n in range(3)])
     assert collection.merge(shard).result.problems == ["1 records have no reply for caption: materialize captions again"]
     assert read_pair(collection.objects, collection.layout, shard) is None
@@ -187,7 +136,7 @@ STAGES = [
 
 
 def test_a_stage_counts_only_replies_that_were_asked_with_the_text_of_now(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path, count=3, prompts=STAGES)
+    collection, shard = one_shard(tmp_path, count=3, prompts=STAGES)
     for number in range(3):
         collection.say(shard, [collection.reply([f"p{number}.jpg"], words(str(number)))])
         asked = f"A title for: {words(str(number))}"
@@ -204,7 +153,7 @@ def test_a_stage_counts_only_replies_that_were_asked_with_the_text_of_now(tmp_pa
 
 def test_what_uses_a_refused_output_is_refused_with_the_same_reason(tmp_path: Path) -> None:
     prompts = [*STAGES, {"name": "colours", "text": "Name the colours."}]
-    collection, shard = folder(tmp_path, count=3, prompts=prompts)
+    collection, shard = one_shard(tmp_path, count=3, prompts=prompts)
     for number, said in enumerate((words("0"), "I'm sorry, but I can't help with identifying people in this picture.", None)):
         record = [f"p{number}.jpg"]
         finish = {} if said else {"finish_reason": "length"}
@@ -222,7 +171,7 @@ def test_what_uses_a_refused_output_is_refused_with_the_same_reason(tmp_path: Pa
 
 
 def test_switching_a_filter_changes_the_tables_and_asks_nothing(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path, count=2)
+    collection, shard = one_shard(tmp_path, count=2)
     collection.say(shard, [collection.reply(["p0.jpg"], SHORT), collection.reply(["p1.jpg"], words("1"))])
     before = collection.merge(shard)
     assert before.reasons() == {"p0.jpg": "too_short"}
@@ -243,102 +192,3 @@ def test_replies_of_a_replaced_shard_count_for_equal_pictures(tmp_path: Path) ->
     assert collection.merge(new).result.problems == ["1 records have no reply for caption: materialize captions again"]
     collection.say(new, [collection.reply(["t.tar#b.jpg"], words("the new one"))])
     assert collection.merge(new).texts() == {"t.tar#a.jpg": words("t.tar#a.jpg"), "t.tar#b.jpg": words("the new one")}
-
-
-def test_a_mapping_of_another_manifest_is_told(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    collection.caption_all(shard)
-    rows = pq.read_table(collection.layout.mapping(shard))
-    pq.write_table(rows.slice(1), collection.layout.mapping(shard))
-    (problem,) = collection.merge(shard).result.problems
-    assert "is not the mapping of" in problem and "concat_grids" in problem
-
-
-def test_a_manifest_with_an_id_twice_is_told(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    for uri in (collection.layout.manifest(shard), collection.layout.mapping(shard)):
-        rows = pq.read_table(uri).to_pylist()
-        rows[2]["record_id"] = "p0.jpg"
-        pq.write_table(pq.read_table(uri).from_pylist(rows, pq.read_schema(uri)), uri)
-    assert collection.merge(shard).result.problems == ["record_id 'p0.jpg' stands in the manifest more than once"]
-
-
-def test_foreign_and_torn_files_among_the_replies_are_named(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    collection.caption_all(shard)
-    chunks = Path(collection.layout.chunks_folder(shard, "caption", collection.recipes["caption"]))
-    (chunk,) = chunks.iterdir()
-    (chunks / "notes.txt").write_text("hello")
-    (chunks / "run-9-0123abcd-00000.parquet").write_bytes(chunk.read_bytes()[:100])
-    outcome = collection.merge(shard)
-    assert len(outcome.merged) == 4 and outcome.result.problems == []
-    assert len(outcome.result.warnings) == 2
-
-
-def test_surrogates_and_nul_never_reach_the_tables(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path, grid={"rows": 2, "cols": 2, "cell_size": 32, "gap": 2, "label_font_size": 8})
-    said = json.dumps(
-        {
-            "1": words("1") + "\x00\x07",
-            "2": words("2") + " \ud83d",
-            "3": words("3") + "\x1b[31m",
-            "4": words("4") + " 🎈 naïve 漢字",
-        }
-    )
-    collection.say(shard, [collection.reply([f"p{n}.jpg" for n in range(4)], said)])
-    outcome = collection.merge(shard)
-    assert len(outcome.merged) + len(outcome.failed) == 4
-    assert outcome.texts()["p3.jpg"] == words("4") + " 🎈 naïve 漢字"
-    assert not any(c < " " or "\ud800" <= c <= "\udfff" for text in outcome.texts().values() for c in text or "")
-
-
-def test_read_pair_takes_two_tables_of_one_merge_only(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path)
-    collection.caption_all(shard)
-    first = collection.merge(shard)
-    pair = read_pair(collection.objects, collection.layout, shard)
-    assert pair is not None and pair.merged.rows == 4 and pair.failed.rows == 0
-    failed = Path(collection.layout.failed(shard)).read_bytes()
-    collection.merge(shard)
-    Path(collection.layout.failed(shard)).write_bytes(failed)
-    assert read_pair(collection.objects, collection.layout, shard) is None
-    assert first.result.data_version == collection.merge(shard).result.data_version
-
-
-def test_samples_show_records_and_where_their_pictures_are(tmp_path: Path) -> None:
-    collection, shard = folder(tmp_path, count=9)
-    collection.caption_all(shard)
-    samples = collection.merge(shard).result.samples
-    assert [sample["record_id"] for sample in samples] == ["p0.jpg", "p2.jpg", "p4.jpg", "p6.jpg"]
-    assert samples[0]["text"] == words("p0.jpg") and samples[0]["reason"] is None
-    assert {"uri", "source_uri", "source_index", "byte_offset", "byte_length"} <= samples[0].keys()
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_shards_without_any_captioned_record_are_merged_too(tmp_path: Path, count: int) -> None:
-    collection = Collection(tmp_path, {"grid": ONE})
-    write_tar(collection.source / "t.tar", [("a", b"")] * count)
-    (shard,) = collection.prepare()
-    outcome = collection.merge(shard)
-    assert outcome.result.problems == [] and outcome.merged == []
-    assert len(outcome.failed) == collection.manifest(shard).rows
-
-
-def test_a_row_that_got_lost_or_doubled_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from caption_assets.core.merge import assembling
-
-    collection, shard = folder(tmp_path)
-    collection.caption_all(shard)
-    write = assembling._Writer.write
-    for change in ([True, True, True, False], None):
-
-        def wrong(self: Any, columns: Any, wanted: Any, change: Any = change) -> None:
-            if change is None:
-                write(self, columns, wanted)
-            write(self, columns, wanted & np.array(change or [True] * 4))
-
-        monkeypatch.setattr(assembling._Writer, "write", wrong)
-        assert collection.merge(shard).result.problems == [
-            "merged and failed together do not hold the records of the manifest, each once"
-        ]
-    assert read_pair(collection.objects, collection.layout, shard) is None
