@@ -62,6 +62,7 @@ def lengths(found: Mapping[str, Sequence[int]]) -> str | None:
             axes.stairs(sums, edges, fill=True, color=colour, alpha=0.9 if len(found) == 1 else 0.5, label=name)
         axes.set_xlabel("characters" + (f" ({MOST_CHARS:,}: all that are longer)" if high > MOST_CHARS else ""))
         axes.set_ylabel("captions")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         if len(found) > 1:
             axes.legend()
 
@@ -115,6 +116,6 @@ def _svg(draw: Callable[[Axes], None], whole: bool = False) -> str:
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=whole))
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return "data:image/svg+xml;base64," + base64.b64encode(sink.getvalue()).decode()

@@ -32,8 +32,8 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def brief(value: float | None) -> str:
-    """Three digits that count; – for none."""
-    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits that count, so that a column of them is even; – for none."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}" if value else "0"
 
 
 def share(part: float | None) -> str:

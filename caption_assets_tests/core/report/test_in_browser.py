@@ -108,8 +108,9 @@ def test_from_the_index_to_a_shard_and_back(page):
     assert page.title() == "photos / shard-00000" and not [url for url in page.requests if url.startswith("http")]
 
 
-def test_it_fits_a_phone(collection, browser):
+def test_both_pages_fit_a_phone(collection, browser):
     page = new_page(browser, 390, 800)
-    page.goto(f"file://{collection.layout.report_page('shard-00000')}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for path in (collection.layout.report_page("shard-00000"), collection.layout.report_index):
+        page.goto(f"file://{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     page.context.close()
