@@ -13,7 +13,8 @@ import click
 from caption_assets import __version__
 from caption_assets.commands.helptexts import epilog
 from caption_assets.commands.workplace import FAILED, INTERRUPTED, USAGE, UsageError, workplace
-from caption_assets.config import EXPORT_FORMATS, ConfigError
+from caption_assets.config import EXPORT_FORMATS
+from caption_assets.configerrors import ConfigError
 
 
 @click.group(epilog=epilog(), context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,4 +1,4 @@
-"""The models of caption_assets.yaml: what may be written there, and what an error about it says.
+"""The models of caption_assets.yaml: what may be written there.
 
 Everything else receives these objects; only configfile.py reads the file and the environment. Importing this module costs
 pydantic only (Dagster has it loaded already).
@@ -12,17 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from caption_assets import configchecks
+from caption_assets.configerrors import ConfigError, describe_error
 from caption_assets.core.columns import RESERVED_OUTPUT_NAMES
-from caption_assets.core.hiding import hidden
-
-TOOL_OWNED_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
 
 ExportFormat = Literal["webdataset", "parquet", "hf", "imagefolder", "jsonl", "csv", "txt", "json", "lance", "webshart"]
 EXPORT_FORMATS: tuple[str, ...] = get_args(ExportFormat)
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used. The message names the file, the key, the value and what is allowed."""
 
 
 Name = Annotated[str, AfterValidator(configchecks.name)]
@@ -193,15 +187,7 @@ class EngineConfig(_Model):
     request_timeout_s: float = Field(300, gt=0)
     idle_stop_s: float = Field(900, ge=0)
     trust_remote_code: bool = False
-    server_args: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("server_args")
-    @classmethod
-    def _no_owned_args(cls, value: dict[str, Any]) -> dict[str, Any]:
-        owned = sorted(k for k in value if k.lstrip("-").replace("-", "_") in TOOL_OWNED_SERVER_ARGS)
-        if owned:
-            raise ValueError(f"{', '.join(owned)}: set by this program, not here (use engine.model, engine.revision, …)")
-        return value
+    server_args: Annotated[dict[str, Any], AfterValidator(configchecks.server_args)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _openai_needs_endpoints(self) -> EngineConfig:
@@ -312,22 +298,3 @@ def _override(where: str, base: M, changes: dict[str, Any], model: type[M]) -> M
         return model(**{**base.model_dump(), **changes})
     except ValidationError as error:
         raise ValueError("; ".join(describe_error(e, where) for e in error.errors())) from None
-
-
-def describe_error(error: Any, where: str = "") -> str:
-    """One pydantic error as `key: what is allowed (got value)`."""
-    key = ".".join(str(p) for p in ((where,) if where else ()) + tuple(error["loc"]) if p not in ("auto",))
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key (got {_short(error['input'])}); see docs/config.md for the keys that exist here"
-    if error["type"] == "missing":
-        return f"{key}: is required"
-    whole = error["type"] == "value_error" and isinstance(error["input"], dict)
-    if not key or whole or any(part in configchecks.SECRETIVE for part in error["loc"]):
-        return f"{key}: {message}" if key else message
-    return f"{key}: {message} (got {_short(error['input'])})"
-
-
-def _short(value: Any) -> str:
-    text = hidden(repr(value))
-    return text if len(text) <= 120 else text[:117] + "..."

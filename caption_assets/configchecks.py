@@ -13,8 +13,8 @@ LONGEST_NAME = 100
 """Names become folders, columns and Dagster's keys."""
 LARGEST_SEED = 2**63 - 1
 """What vLLM takes."""
-SECRETIVE = ("api_key_env", "endpoints", "endpoint_url")
-"""Keys into which people put keys and passwords by mistake: an error does not repeat what stands there."""
+OWN_SERVER_ARGS = ("host", "port", "api_key", "model", "revision", "served_model_name", "trust_remote_code")
+"""Set by this program."""
 
 
 def name(value: str) -> str:
@@ -60,6 +60,13 @@ def server(url: str | None, path: str = "") -> str | None:
 def endpoints(values: list[str]) -> list[str]:
     """Addresses up to /v1, each once, without a / at the end."""
     return list(dict.fromkeys(url.rstrip("/") for url in values if server(url, "/v1")))
+
+
+def server_args(values: dict[str, Any]) -> dict[str, Any]:
+    owned = sorted(name for name in values if name.lstrip("-").replace("-", "_") in OWN_SERVER_ARGS)
+    if owned:
+        raise ValueError(f"{', '.join(owned)}: set by this program, not here (use engine.model, engine.revision, …)")
+    return values
 
 
 def no_booleans(values: Any, numbers: Sequence[str]) -> None:

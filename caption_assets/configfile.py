@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from caption_assets.config import Config, ConfigError, describe_error
+from caption_assets.config import Config
+from caption_assets.configerrors import ConfigError, describe_error
 from caption_assets.core.hiding import hidden
 
 CONFIG_ENV = "CAPTION_ASSETS_CONFIG"

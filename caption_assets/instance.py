@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption_assets.config import Config, ConfigError
+from caption_assets.config import Config
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import config_path
 from caption_assets.core.hiding import hidden
 from caption_assets.postgresql import alone, database_url

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from caption_assets.config import ConfigError
+from caption_assets.configerrors import ConfigError
 
 DRIVER = "postgresql+psycopg2"
 LOCK = 0x6361_7074_696F_6E73

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caption_assets.config import ConfigError
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import CONFIG_ENV, json_schema, load_config
 
 GOOD = """

@@ -8,7 +8,8 @@ from dagster import DagsterEventType, DagsterInstance
 from dagster._core.storage.compute_log_manager import ComputeIOType
 
 from caption_assets.commands.init import init
-from caption_assets.config import Config, ConfigError
+from caption_assets.config import Config
+from caption_assets.configerrors import ConfigError
 from caption_assets.instance import step_logs_yaml
 from caption_assets.steplogs import S3StepLogs
 from caption_assets_tests.project import make_project

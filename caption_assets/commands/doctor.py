@@ -13,7 +13,8 @@ from pathlib import Path
 
 from caption_assets.commands import terminal
 from caption_assets.commands.workplace import DONE, FAILED, USAGE, read_config
-from caption_assets.config import Config, ConfigError
+from caption_assets.config import Config
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import config_path
 from caption_assets.diagnosis.findings import Finding, Probe, redacted, run_probes, size
 from caption_assets.display import plain

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption_assets.config import Config, ConfigError
+from caption_assets.config import Config
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import CONFIG_ENV, config_path, load_config
 from caption_assets.instance import dagster_home, open_instance, step_logs_yaml
 

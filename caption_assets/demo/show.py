@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption_assets.config import Config, ConfigError, DatasetConfig
+from caption_assets.config import Config, DatasetConfig
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import DEFAULT_PATH, load_config
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from caption_assets.config import ConfigError, FiltersConfig
+from caption_assets.config import FiltersConfig
+from caption_assets.configerrors import ConfigError
 from caption_assets.core.filters import language
 from caption_assets.core.parsing import CellText, parse_reply
 from caption_assets.core.quality import judge

@@ -11,7 +11,7 @@ import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from caption_assets.config import ConfigError
+from caption_assets.configerrors import ConfigError
 from caption_assets.core.filters.sentences import QUOTED, word_set
 
 if TYPE_CHECKING:
