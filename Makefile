@@ -26,8 +26,8 @@ venv: $(VENV)/.installed
 
 $(VENV)/.installed: $(LOCK) pyproject.toml
 	@command -v '$(PYTHON)' > /dev/null || { echo '$(PYTHON): there is no such Python here. $(OTHER_PYTHON)' >&2; exit 1; }
-	@'$(PYTHON)' -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || \
-		{ echo "$(PYTHON) is $$('$(PYTHON)' --version 2>&1): caption_assets needs 3.10 to 3.13. $(OTHER_PYTHON)" >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo "$(PYTHON) is $$('$(PYTHON)' --version 2>&1): vLLM and caption_assets need 3.11 to 3.13. $(OTHER_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	if command -v nvidia-smi > /dev/null; then \
 		$(PIP_INSTALL) -e '.[vllm]'; \
