@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caption_assets.configerrors import ConfigError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 DRIVER = "postgresql+psycopg2"
 LOCK = 0x6361_7074_696F_6E73
@@ -51,12 +54,21 @@ def _resolved(value: Any, file: Path) -> Any:
 
 
 @contextmanager
-def alone(url: str) -> Iterator[None]:
-    """Nobody on any machine prepares the database meanwhile. Dagster looks for one table and makes all when it is missing, one
-    after the other: a second process would use half of them. Raises DBAPIError at once when the server cannot be reached."""
+def connected(url: str) -> Iterator[sa.Connection]:
+    """Raises DBAPIError at once when the server cannot be reached, where Dagster would try again and again."""
     import sqlalchemy as sa
 
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args={"connect_timeout": CONNECT_S})
     with engine.connect() as connection:
+        yield connection
+
+
+@contextmanager
+def alone(url: str) -> Iterator[None]:
+    """Nobody on any machine prepares the database meanwhile. Dagster looks for one table and makes all when it is missing, one
+    after the other: a second process would use half of them."""
+    import sqlalchemy as sa
+
+    with connected(url) as connection:
         connection.execute(sa.text("SELECT pg_advisory_lock(:lock)"), {"lock": LOCK})
         yield

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import orjson
 import sqlalchemy as sa
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.tags import PARTITION_NAME_TAG
@@ -17,7 +18,6 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from caption_assets.core import recipes
 from caption_assets.partitions import SHARD_ASSETS, Dataset
 
-DATA_VERSION_TAG = "dagster/data_version"
 WAITING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED)
 COUNTS = ("records", "captioned", "failed", "transient", "engine_spans")
 PAGE = 1000
@@ -93,9 +93,9 @@ class DatasetState:
         return {shard: ("waiting" if run.status in WAITING else "running", run.run_id) for shard, run in runs}
 
     @cached_property
-    def failed_shards(self) -> set[str]:
-        """Shards whose last run failed before it had materialized all it was to. From ids alone, of which the databases have an
-        index: Dagster's own answer joins the events, which are tens of KB each where they carry pictures."""
+    def failed_shards(self) -> dict[str, str]:
+        """Shards whose last run failed before it had materialized all it was to, and that run. From ids alone, of which the
+        databases have an index: Dagster's own answer joins the events, which are tens of KB each where they carry pictures."""
         planned: dict[int, str] = {}
         for asset in ("manifest", "concat_grids", "captions", "recaptions", "merged"):
             made, kind = self.event_ids(asset), dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
@@ -107,7 +107,8 @@ class DatasetState:
         for start in range(0, len(runs), PAGE):
             chosen = dg.RunsFilter(run_ids=runs[start : start + PAGE], statuses=[dg.DagsterRunStatus.FAILURE])
             ended_badly.update(run.run_id for run in self.instance.get_runs(chosen))
-        return {planned[event] for event, run in run_of.items() if run in ended_badly}.intersection(self.shards)
+        known = set(self.shards)
+        return {planned[event]: run for event, run in run_of.items() if run in ended_badly and planned[event] in known}
 
     @cached_property
     def counts(self) -> dict[str, dict[str, Any]]:
@@ -156,7 +157,7 @@ class DatasetState:
         needs, figures = self.needs(shard), self.counts.get(shard, {})
         status, run_id = self.at_work.get(shard, (None, None))
         if status is None:
-            if shard in self.failed_shards:
+            if run_id := self.failed_shards.get(shard):
                 status = "failed"
             elif not needs:
                 status = "done"

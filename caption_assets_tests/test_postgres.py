@@ -8,6 +8,7 @@ import sys
 import pytest
 import sqlalchemy as sa
 
+from caption_assets.commands.doctor import instance as doctors_instance
 from caption_assets_tests.project import Project, make_project
 from caption_assets_tests.stubs.openai_server import StubServer
 
@@ -79,3 +80,6 @@ def test_a_database_that_cannot_be_used_is_one_message_without_the_password(url,
     said = make_project(tmp_path, "http://127.0.0.1:9/v1", pictures=1).command("init", "--postgres", code=code)
     assert words in said and "Traceback" not in said and "secret" not in said
     assert len(said.strip().splitlines()) <= 2, said
+    (tmp_path / ".dagster_home" / ".prepared").touch()  # what was there before it was lost
+    (found,) = doctors_instance(tmp_path / ".dagster_home", True)
+    assert found.state == "problem" and words in found.said and "secret" not in found.said

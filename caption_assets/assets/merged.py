@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from caption_assets.assets.shard_run import ShardRun
 from caption_assets.checks import accounted_result, coverage_result, merged_checks, sanity_result
@@ -85,10 +86,14 @@ def _published(
         ("failed", merged.failed_path, layout.failed, {}),
         ("merged", merged.merged_path, layout.merged, pictures),
     ):
+        told = short({**figures, **more, **page, **costs})
         if name in context.selected_output_names:
-            yield dg.Output(path, name, metadata=short({**figures, **more, **page, **costs}), data_version=version)
-        else:
+            yield dg.Output(path, name, metadata=told, data_version=version)
+        else:  # Dagster is told all the same: a pair of which it knows one half is out of date
             store.objects.put_file(place(context.partition_key), path)
+            yield dg.AssetMaterialization(
+                ds.key(name), partition=context.partition_key, metadata=told, tags={DATA_VERSION_TAG: version.value}
+            )
     yield from _selected(context, accounted, coverage_result(ds, merged.counts), sanity_result(ds, sanity))
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from caption_assets.commands import terminal
+from caption_assets.commands.faults import told
 from caption_assets.commands.workplace import DONE, FAILED, USAGE, read_config
 from caption_assets.config import Config
 from caption_assets.configerrors import ConfigError
@@ -19,6 +20,7 @@ from caption_assets.configfile import config_path
 from caption_assets.diagnosis.findings import Finding, Probe, redacted, run_probes, size
 from caption_assets.display import plain
 from caption_assets.instance import dagster_home
+from caption_assets.postgresql import connected, database_url
 
 RECORDS_BYTES = 50_000_000
 """What Dagster's own records want to have free."""
@@ -76,6 +78,8 @@ def examine(config: Config, home: Path, named: bool, port: int) -> tuple[list[Fi
 
 def instance(home: Path, named: bool) -> Iterator[Finding]:
     """Dagster's records: where they lie, and whether they can be opened. Nothing is made there."""
+    from sqlalchemy.exc import DBAPIError
+
     from caption_assets.sqlitelocks import locked_files
 
     if not named:
@@ -102,6 +106,13 @@ def instance(home: Path, named: bool) -> Iterator[Finding]:
         return
     from dagster import DagsterInstance
 
+    try:
+        if url := database_url(home):
+            with connected(url):
+                pass
+    except (ConfigError, DBAPIError) as error:
+        yield Finding("problem", "instance", str(home), told(error) or str(error))
+        return
     with DagsterInstance.from_config(str(home)) as opened:
         opened.get_runs(limit=1)
         kind = type(opened.run_storage).__name__.removesuffix("RunStorage")

@@ -64,7 +64,7 @@ def say(found: list[Seen]) -> None:
             print(f"{seen.ds.name}: {plain(who)} is at work on {shown}")
         for shard in seen.shards:
             if shard.status == "failed":
-                print(f"{seen.ds.name}/{shard.shard}: its last run failed (run {(shard.run_id or '')[:8]})")
+                print(f"{seen.ds.name}/{shard.shard}: its last run failed (run {str(shard.run_id)[:8]})")
 
 
 def _costs(seen: Seen) -> dict[str, float]:
