@@ -1,4 +1,4 @@
-"""The Dagster instance of the command: where it lies, how it is prepared, and rows it has to forget."""
+"""The Dagster instance of the command: where it lies and how it is prepared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,28 +142,3 @@ def _locked(home: Path) -> Iterator[None]:
     with open(home / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def forget_materializations(instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]) -> None:
-    """Makes partitions missing again whose files the store has lost. Dagster wipes whole assets only, so the rows are taken out
-    of its event log here (materializations and what was planned; runs and their logs stay)."""
-    import sqlalchemy as sa
-    from dagster import DagsterEventType
-    from dagster._core.storage.event_log.schema import AssetEventTagsTable, SqlEventLogStorageTable
-
-    from caption_assets.shards import event_storage
-
-    storage = event_storage(instance)
-    events = SqlEventLogStorageTable.c
-    kinds = [DagsterEventType.ASSET_MATERIALIZATION.value, DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value]
-    for start in range(0, len(partitions), 500):
-        where = sa.and_(
-            events.asset_key == key.to_string(),
-            events.partition.in_(list(partitions[start : start + 500])),
-            events.dagster_event_type.in_(kinds),
-        )
-        with storage.index_connection() as connection:
-            ids = sa.select(events.id).where(where)
-            connection.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_(ids)))
-            connection.execute(SqlEventLogStorageTable.delete().where(where))
-    instance.wipe_asset_cached_status([key])

@@ -13,9 +13,8 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from caption_assets.commands.workplace import DONE, Workplace
 from caption_assets.core import recipes
 from caption_assets.display import plain_metadata
-from caption_assets.instance import forget_materializations
+from caption_assets.materializations import forget_materializations, report_materializations
 from caption_assets.partitions import SHARD_ASSETS, Dataset
-from caption_assets.reports import report_materializations
 from caption_assets.shards import DatasetState, dataset_state
 
 if TYPE_CHECKING:

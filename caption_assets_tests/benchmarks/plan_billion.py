@@ -142,7 +142,7 @@ def tick(folder: Path, shards: int) -> dict[str, Any]:
 
 def lose(folder: Path, shards: int) -> dict[str, Any]:
     """Takes a hundredth of the finished shards out of Dagster's records."""
-    from caption_assets.instance import forget_materializations
+    from caption_assets.materializations import forget_materializations
     from caption_assets.partitions import SHARD_ASSETS
 
     lost = [manyshards.shard_name(number) for number in range(1, 1 + max(1, shards // 100))]

@@ -1,16 +1,18 @@
-"""Partitions that no run made, reported to Dagster many at a time."""
+"""What Dagster holds for made, put right where the store says otherwise: many partitions at once, which Dagster cannot do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import dagster as dg
+import sqlalchemy as sa
 from dagster._core.events import StepMaterializationData
 from dagster._core.events.log import EventLogEntry
 from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.schema import AssetEventTagsTable, SqlEventLogStorageTable
+
+from caption_assets.shards import event_storage
 
 
 def report_materializations(instance: dg.DagsterInstance, made: Sequence[dg.AssetMaterialization]) -> None:
@@ -18,7 +20,7 @@ def report_materializations(instance: dg.DagsterInstance, made: Sequence[dg.Asse
     each where Dagster's records are in SQLite: hours for a dataset of 100,000 shards."""
     if not made:
         return
-    storage: Any = instance.event_log_storage
+    storage = event_storage(instance)
     entries = [_entry(materialization) for materialization in made]
     if not storage.is_run_sharded:
         storage.store_event_batch(entries)
@@ -31,6 +33,25 @@ def report_materializations(instance: dg.DagsterInstance, made: Sequence[dg.Asse
         ids = connection.execute(insert, rows).scalars().all()
         storage._store_asset_event_tags(connection, entries, ids)
         storage._store_asset_event(connection, entries[-1], ids[-1])
+
+
+def forget_materializations(instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]) -> None:
+    """Makes partitions missing again whose files the store has lost. Dagster wipes whole assets only, so the rows are taken out
+    of its event log here (materializations and what was planned; runs and their logs stay)."""
+    storage = event_storage(instance)
+    events = SqlEventLogStorageTable.c
+    kinds = [dg.DagsterEventType.ASSET_MATERIALIZATION.value, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value]
+    for start in range(0, len(partitions), 500):
+        where = sa.and_(
+            events.asset_key == key.to_string(),
+            events.partition.in_(list(partitions[start : start + 500])),
+            events.dagster_event_type.in_(kinds),
+        )
+        with storage.index_connection() as connection:
+            ids = sa.select(events.id).where(where)
+            connection.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_(ids)))
+            connection.execute(SqlEventLogStorageTable.delete().where(where))
+    instance.wipe_asset_cached_status([key])
 
 
 def _entry(materialization: dg.AssetMaterialization) -> EventLogEntry:
