@@ -25,8 +25,8 @@ import simplejpeg
 from PIL import Image, ImageFile
 
 from caption_assets.config import ImagesConfig
+from caption_assets.core import formats
 from caption_assets.core.faults import PictureFault
-from caption_assets.core.pictures import formats
 from caption_assets.core.pictures.pixels import encode, fitted, scaled, to_rgb
 
 MEDIA_TYPES = {"webp": "image/webp", "jpeg": "image/jpeg", "png": "image/png"}

@@ -12,10 +12,11 @@ from caption_assets.config import DatasetConfig
 from caption_assets.core.layout import Layout
 from caption_assets.core.merge.answers import AnswerReader, Answers
 from caption_assets.core.merge.assembling import Assembly
-from caption_assets.core.merge.rows import Mismatch, load_rows
+from caption_assets.core.merge.rows import load_rows
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.recipes import dataset_recipe
 from caption_assets.core.replies.chunks import data_version, read_revoked, replaced_shards
+from caption_assets.core.shardrows import Mismatch
 from caption_assets.core.tables import DamagedTable, TableHandle, table
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,12 @@ from caption_assets.config import FiltersConfig, PromptConfig
 from caption_assets.core.columns import TRANSIENT_REASONS
 from caption_assets.core.filters.glance import Bools
 from caption_assets.core.merge.judging import CELLS, Judging, Places
-from caption_assets.core.merge.rows import BATCH_ROWS, MergeRows
+from caption_assets.core.merge.rows import MergeRows
 from caption_assets.core.merge.spill import Ints, Spill
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.prompts import prompt_sha256, record_fields, render, sendable, uses_record
 from caption_assets.core.replies.chunks import CAPTIONS_SCHEMA, list_chunks, read_chunks
+from caption_assets.core.shardrows import BATCH_ROWS
 from caption_assets.core.tables import TableHandle
 
 _COLUMNS = (

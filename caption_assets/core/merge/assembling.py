@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from caption_assets.config import PromptConfig
 from caption_assets.core.columns import FAILED, INFO_FIELDS, RETRYABLE_REASONS, TRANSIENT_REASONS, merged_columns
 from caption_assets.core.merge.answers import Answers
-from caption_assets.core.merge.rows import beside
 from caption_assets.core.objectstore import ObjectStore
+from caption_assets.core.shardrows import beside
 from caption_assets.core.sources.pictures import REF_COLUMNS
 from caption_assets.core.tables import ROW_GROUP_ROWS, TableHandle, arrow_schema, arrow_type
 

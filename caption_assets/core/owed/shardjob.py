@@ -1,7 +1,4 @@
-"""One shard on its way through captions: what the job is, and its records by number, without ever holding them.
-
-A record's number, here and in the modules that build on this one, is its row in the manifest, from 0.
-"""
+"""One shard on its way through captions: what the job is, and its records by number, without ever holding them."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ import pyarrow as pa
 
 from caption_assets.config import DatasetConfig, EngineConfig
 from caption_assets.core.layout import Layout
-from caption_assets.core.merge.rows import beside
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore
 from caption_assets.core.owed.cellkeys import KeyIndex, hash_keys
 from caption_assets.core.replies.chunks import replaced_shards
+from caption_assets.core.shardrows import beside
 from caption_assets.core.tables import TableHandle, table
 
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +55,7 @@ class JobRows:
         self, manifest_columns: Sequence[str] = (), mapping_columns: Sequence[str] = ()
     ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number of the first record, manifest part, mapping part) in order; both parts have record_id and reason, and the
-        mapping's rows are null where the manifest has a fault. Raises core.merge.rows.Mismatch."""
+        mapping's rows are null where the manifest has a fault. Raises core.shardrows.Mismatch."""
         job, start = self.job, 0
         left, right = (list(dict.fromkeys(("record_id", "reason", *names))) for names in (manifest_columns, mapping_columns))
         for rows, shown in beside(job.objects, job.manifest, job.mapping, left, right):

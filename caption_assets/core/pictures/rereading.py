@@ -11,9 +11,9 @@ import pyarrow as pa
 from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import MAPPING, TRANSIENT_REASONS
 from caption_assets.core.faults import Fault
-from caption_assets.core.merge.rows import beside
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.pictures.examining import examine, mapping_row
+from caption_assets.core.shardrows import beside
 from caption_assets.core.sources.pictures import REF_COLUMNS, PictureRef, Pictures
 from caption_assets.core.tables import RecordStream, TableHandle, arrow_schema
 

@@ -7,7 +7,7 @@ import zlib
 import orjson
 import zstandard
 
-from caption_assets.core.pictures.formats import sniff
+from caption_assets.core.formats import sniff
 
 HEAD_BYTES = 4096
 _UNSUPPORTED = (
