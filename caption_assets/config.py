@@ -90,11 +90,11 @@ class GridConfig(_Model):
 
 class ImagesConfig(_Model):
     longest_side: int = Field(1024, ge=16, le=16384, description="pixels; larger pictures are scaled down before sending")
-    max_pixels: int = Field(179_000_000, ge=1)
-    max_bytes: int = Field(104_857_600, ge=1)
-    http: bool = False
-    local_roots: list[str] = Field(default_factory=list)
-    s3_buckets: list[str] = Field(default_factory=list)
+    max_pixels: int = Field(179_000_000, ge=1, description="larger pictures are refused before they are decoded")
+    max_bytes: int = Field(104_857_600, ge=1, description="larger files are not read")
+    http: bool = Field(False, description="whether a catalog may name http(s) addresses; only public ones are read")
+    local_roots: list[str] = Field(default_factory=list, description="folders a local catalog may name besides its source's")
+    s3_buckets: list[str] = Field(default_factory=list, description="buckets a catalog may name besides its source's")
 
 
 class SamplingConfig(_Model):
@@ -146,13 +146,13 @@ class PromptConfig(_Model):
 
 
 class RetriesConfig(_Model):
-    attempts: int = Field(2, ge=1, le=20)
-    split_grids: bool = True
+    attempts: int = Field(2, ge=1, le=20, description="of a grid without a good cell, or of a single picture")
+    split_grids: bool = Field(True, description="bad cells of grids are asked once more, singly, from the source")
 
 
 class ChecksConfig(_Model):
-    coverage_warn: float = Field(0.98, ge=0, le=1)
-    coverage_error: float = Field(0.9, ge=0, le=1)
+    coverage_warn: float = Field(0.98, ge=0, le=1, description="share of a shard's records with a caption")
+    coverage_error: float = Field(0.9, ge=0, le=1, description="share of a shard's records with a caption")
 
     @model_validator(mode="after")
     def _in_order(self) -> ChecksConfig:
@@ -162,10 +162,10 @@ class ChecksConfig(_Model):
 
 class SensorConfig(_Model):
     enabled: bool = False
-    interval_s: int = Field(300, ge=5)
-    min_new_files: int = Field(1, ge=1)
-    max_wait_s: int = Field(86_400, ge=0)
-    settle_s: int = Field(60, ge=0)
+    interval_s: int = Field(300, ge=5, description="seconds between looks at the source")
+    min_new_files: int = Field(1, ge=1, description="so many are waited for before they are planned")
+    max_wait_s: int = Field(86_400, ge=0, description="seconds after which fewer are planned, too")
+    settle_s: int = Field(60, ge=0, description="seconds a file must have been left alone: younger ones may still be growing")
 
 
 class AutomationConfig(_Model):
@@ -183,9 +183,9 @@ class EngineConfig(_Model):
     replicas: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     endpoints: Annotated[list[str], AfterValidator(configchecks.endpoints)] = Field(default_factory=list)
     api_key_env: Annotated[str | None, AfterValidator(configchecks.environment_name)] = None
-    concurrency: int = Field(64, ge=1, le=4096)
-    request_timeout_s: float = Field(300, gt=0)
-    idle_stop_s: float = Field(900, ge=0)
+    concurrency: int = Field(64, ge=1, le=4096, description="requests in flight per endpoint, over all shards of a machine")
+    request_timeout_s: float = Field(300, gt=0, description="seconds from sending a request to the end of its reply")
+    idle_stop_s: float = Field(900, ge=0, description="kind vllm: seconds without a request after which a server stops")
     trust_remote_code: bool = False
     server_args: Annotated[dict[str, Any], AfterValidator(configchecks.server_args)] = Field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class ResourcesConfig(_Model):
 
     cpus: float = Field(1, gt=0)
     memory_gb: float | None = Field(None, gt=0)
-    gpus: float | None = Field(None, ge=0)
+    gpus: float | None = Field(None, ge=0, description="null: what the engine's servers take, for captions and recaptions")
 
 
 StepName = Literal["manifest", "concat_grids", "captions", "recaptions", "merged"]
@@ -216,8 +216,8 @@ class DatasetConfig(_Model):
     source: list[Source] = Field(min_length=1)
     format: Literal["auto", "webdataset", "jsonl", "parquet", "images"] = "auto"
     fields: FieldsConfig = FieldsConfig()
-    shard_size: int = Field(100_000, ge=1)
-    group_tars: int = Field(1, ge=1)
+    shard_size: int = Field(100_000, ge=1, description="records per shard, for catalogs and folders")
+    group_tars: int = Field(1, ge=1, description="neighbouring tars per shard")
     grid: GridConfig = GridConfig()
     images: ImagesConfig = ImagesConfig()
     prompts: list[PromptConfig] = Field(min_length=1)

@@ -21,9 +21,6 @@ from caption_assets.sqlitelocks import wait_for_locks
 if TYPE_CHECKING:
     import dagster as dg
 
-POOL_SLOTS = 2
-"""Two shards at a time on one engine: the next one feeds while the last one drains."""
-
 DAGSTER_YAML = """\
 # Made by `caption-assets init`. https://docs.dagster.io/deployment/oss/dagster-yaml
 telemetry:

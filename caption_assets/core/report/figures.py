@@ -27,7 +27,6 @@ class ShardFigures:
     captioned: int
     failed: int
     duplicates: int
-    page_bytes: int = 0
     reasons: dict[str, tuple[int, str]] = field(default_factory=dict)
     lengths: dict[str, list[int]] = field(default_factory=dict)
     costs: Costs = field(default_factory=Costs)

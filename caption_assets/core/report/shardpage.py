@@ -111,7 +111,6 @@ def write_shard_report(
         rate=plots.rate(*costs.rate(traffic, points)),
     )
     objects.put(layout.report_page(shard), page)
-    figures.page_bytes = len(page)
     return figures
 
 

@@ -96,7 +96,7 @@ class TarIndex:
         while self.damage is None:
             header = self._bytes(at, 512)
             if len(header) < 512:
-                self.damage = self._cut(at, found)
+                self.damage = self._cut(found)
             elif header == _ZEROS:
                 self.damage = self._behind(at + 512)
                 break
@@ -172,7 +172,7 @@ class TarIndex:
             more, data = block[504], data + 512
         return data
 
-    def _cut(self, at: int, found: list[Member | None]) -> Damage:
+    def _cut(self, found: list[Member | None]) -> Damage:
         """The bytes ended where a header was to come. The newest member goes if its own bytes did not come whole."""
         end = self._end or 0
         last = found[-1] if found else None

@@ -38,6 +38,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class LocalObjects:
+    """Files of this machine; see Objects."""
+
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 

@@ -41,14 +41,20 @@ class ObjectError(Exception):
 
 
 class ObjectMissing(ObjectError):
+    """There is no such object, bucket, dataset or revision."""
+
     reason = "object_missing"
 
 
 class NotAFile(ObjectError):
+    """A folder or a device lies there, or the address can be none of a file."""
+
     reason = "not_a_file"
 
 
 class Throttled(ObjectError):
+    """The store refuses requests for now, and did so for as long as was waited."""
+
     reason = "throttled"
 
 

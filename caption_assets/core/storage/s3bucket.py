@@ -108,6 +108,8 @@ _SILENT = S3Fault("throttled", 0, "it has answered nothing for minutes; it is as
 
 
 class Bucket:
+    """One bucket: its region, who asks it for what with which credentials, and how fast. patience_s: so long is tried again."""
+
     def __init__(self, name: str, settings: BucketConfig, patience_s: float = PATIENCE_S) -> None:
         self.name, self.settings, self._patience_s = name, settings, patience_s
         self._lock = threading.Lock()
