@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from caption_assets.config import DatasetConfig, EngineConfig, PromptConfig
+from caption_assets.configchecks import LARGEST_SEED
 from caption_assets.core.prompts import REQUEST_FORMAT
 
 
@@ -65,7 +66,8 @@ def sampling_for(spec: DatasetConfig, prompt: PromptConfig, cells: int, attempt:
     """The sampling of one request: max_tokens per caption times its cells, another seed for each further attempt."""
     sampling = spec.sampling_of(prompt).model_dump()
     sampling["max_tokens"] *= cells
-    sampling["seed"] += attempt - 1
+    further, seed = attempt - 1, sampling["seed"]
+    sampling["seed"] = seed + further if seed + further <= LARGEST_SEED else seed - further
     return sampling
 
 

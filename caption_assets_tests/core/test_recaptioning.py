@@ -5,6 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from caption_assets.config import DatasetConfig
+from caption_assets.configchecks import LARGEST_SEED
+from caption_assets.core.recipes import sampling_for
 from caption_assets.engines.base import ChatRequest
 from caption_assets_tests.core.scripted import Scripted, good, reply
 from caption_assets_tests.core.shardkit import ONE, make_shard
@@ -43,6 +46,14 @@ def test_the_whole_budget_of_a_hopeless_grid(tmp_path):
     for run in ("run-a", "run-b"):
         shard.recaptions(engine, run)
         assert kinds(engine) == []
+
+
+@pytest.mark.parametrize("seed", [0, -LARGEST_SEED, LARGEST_SEED])
+def test_every_attempt_has_a_seed_of_its_own_that_vllm_takes(seed):
+    prompt = {"text": "Describe the picture.", "sampling": {"seed": seed}}
+    spec = DatasetConfig.model_validate({"name": "photos", "source": "/data/x", "prompts": [prompt]})
+    seeds = {sampling_for(spec, spec.prompts[0], 1, attempt)["seed"] for attempt in range(1, 30)}
+    assert len(seeds) == 29 and all(-LARGEST_SEED <= found <= LARGEST_SEED for found in seeds)
 
 
 def test_only_the_bad_cells_of_a_grid_are_asked_singly(tmp_path):
