@@ -1,7 +1,13 @@
 """`run` and `status --watch` tell the pace and the time left of a run that is at work."""
 
+import fcntl
+import os
+import pty
 import re
+import struct
 import subprocess
+import sys
+import termios
 import time
 
 import pytest
@@ -25,6 +31,52 @@ def test_lines_of_a_run_tell_how_much_is_left(capsys, monkeypatch):
     said = capsys.readouterr().out.splitlines()
     assert said[1] == "photos: 30 of 200 answers, 10.0/s, about 17 s left"
     assert left == pytest.approx(12, abs=3)
+
+
+def on_a_terminal(columns: int, code: str) -> list[str]:
+    """What Python code prints on a terminal of so many columns: its lines, as they stand at last."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=follower, env=environment)
+    os.close(follower)
+    said = b""
+    try:
+        while part := os.read(leader, 65_536):
+            said += part
+    except OSError:  # how a terminal says that nobody writes any more
+        pass
+    os.close(leader)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said.decode()).replace("\r\n", "\n").replace("\r", "\n").splitlines()
+
+
+def test_bars_fit_a_narrow_terminal():
+    code = """if True:
+        from caption_assets.commands.telling import Telling
+        from caption_assets.commands.workers import Task
+        task = Task("holiday_photos", "caption_shard", ("captions", "merged"), "shard-00000")
+        with Telling("holiday_photos", {"shard-00000": 48.0}) as telling:
+            for done in (8, 16, 24):
+                telling.progress(task, {"stage": "captions", "done": done, "total": 48, "rate": 12.3})
+            telling._bars.refresh()
+    """
+    lines = on_a_terminal(60, code)
+    (shard,) = {line for line in lines if line.startswith("shard-00000 captions") and "24/48" in line}
+    assert "━" in shard and "12.3/s, about 2 s left" in shard and len(shard) <= 60
+
+
+def test_a_table_is_read_on_a_narrow_terminal_and_in_a_file():
+    code = """if True:
+        from caption_assets.commands.terminal import table
+        table(("dataset", "shards", "done", "failed", "records", "captioned"), [("photos", 12, 10, 0, "120,000", None)])
+    """
+    assert on_a_terminal(40, code) == ["photos: shards 12, done 10, records", "  120,000"]
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    heading, row = said.splitlines()
+    assert heading == "dataset  shards  done  failed  records  captioned"
+    assert row == "photos       12    10       0  120,000          -"
+    assert on_a_terminal(60, code) == said.splitlines()
 
 
 @pytest.mark.long

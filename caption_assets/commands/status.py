@@ -89,7 +89,7 @@ def _people(seen: Seen) -> dict[str, list[str]]:
 def _row(seen: Seen) -> tuple[Any, ...]:
     counts = Counter(shard.status for shard in seen.shards)
     sums = [sum(getattr(shard, key) or 0 for shard in seen.shards) for key in ("records", "captioned", "failed")]
-    return (seen.ds.name, len(seen.shards), *[counts.get(key, 0) for key in STATUSES], *sums)
+    return (seen.ds.name, *(f"{n:,}" for n in (len(seen.shards), *[counts.get(key, 0) for key in STATUSES], *sums)))
 
 
 def _as_json(seen: Seen) -> dict[str, Any]:

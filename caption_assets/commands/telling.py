@@ -47,11 +47,11 @@ class Telling:
             self.outlook.progress(now, str(task.shard), message["done"], message["total"])
         if self._bars:
             text = _pace(message["rate"], _left(message["rate"], message["total"], message["done"]))
-            self._show(f"{plain(task.title)} {message['stage']}", task.title, message["done"], message["total"], text)
+            self._show(f"{plain(str(task.shard))} {message['stage']}", task.title, message["done"], message["total"], text)
             self._show(self._name, "", round(self.outlook.done), _rounded(self.outlook.total), self._whole(now))
         elif now - self._said >= SAY_EVERY_S and self.outlook.left(now) is not None:
             self._said = now
-            print(f"{self._name}: {self.outlook.done:,.0f} of {self.outlook.total:,.0f} answers{self._whole(now)}", flush=True)
+            print(f"{self._name}: {self.outlook.done:,.0f} of {self.outlook.total:,.0f} answers, {self._whole(now)}", flush=True)
 
     def ended(self, task: Task, success: bool) -> float | None:
         """A shard is at its end; seconds until the last one will be, where that can be told."""
@@ -67,7 +67,7 @@ class Telling:
     def _show(self, text: str, key: str, done: int, total: int | None, pace: str) -> None:
         assert self._bars is not None
         if key not in self._known:
-            self._known[key] = self._bars.add_task("", total=None, pace="")
+            self._known[key] = self._bars.add_task(text, total=total, pace=pace)
         self._bars.update(self._known[key], description=text, completed=done, total=total, pace=pace)
 
 
@@ -76,8 +76,8 @@ def _left(rate: float | None, total: int | None, done: int) -> float | None:
 
 
 def _pace(rate: float | None, left: float | None) -> str:
-    said = f", {rate:,.1f}/s" if rate else ""
-    return said + (f", about {duration(left)} left" if left is not None else "")
+    known = (f"{rate:,.1f}/s" if rate else "", f"about {duration(left)} left" if left is not None else "")
+    return ", ".join(filter(None, known))
 
 
 def _rounded(count: float | None) -> int | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +18,26 @@ if TYPE_CHECKING:
 
     from caption_assets.partitions import Dataset
 
+FIGURE = re.compile(r"[\d.,]+|[-?]")
+"""What stands to the right in a table."""
+
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table; the same on a terminal and in a file."""
-    shown = [[("-" if cell is None else plain(str(cell))) for cell in row] for row in rows]
-    widths = [max(len(header), *(len(row[i]) for row in shown), 0) if shown else len(header) for i, header in enumerate(headers)]
+    """A plain table, figures to the right. On a terminal too narrow for a table of figures each row is a paragraph."""
+    shown = [["-" if cell is None else plain(str(cell)) for cell in row] for row in rows]
+    columns = list(zip(headers, *shown, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [bool(shown) and all(FIGURE.fullmatch(cell) for cell in column[1:]) for column in columns]
+    wide = shutil.get_terminal_size().columns
+    if any(right) and sys.stdout.isatty() and sum(widths) + 2 * len(widths) - 2 > wide:
+        for name, *cells in shown:
+            told = [f"{header} {cell}" for header, cell in zip(headers[1:], cells, strict=True) if cell not in ("0", "-")]
+            said = f"{name}: {', '.join(told) or 'nothing'}"
+            print(textwrap.fill(said, max(wide, 20), subsequent_indent="  ", break_on_hyphens=False))
+        return
     for row in ([*headers], *shown):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = [cell.rjust(w) if figures else cell.ljust(w) for cell, w, figures in zip(row, widths, right, strict=True)]
+        print("  ".join(cells).rstrip())
 
 
 def shard_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -58,6 +59,10 @@ def ensure_server(spec: ServerSpec, idle_stop_s: float, say: Say, stop: threadin
         return info, folder.key()
 
 
+_PREFIX = re.compile(r"(\(\w+ pid=\d+\) )?(\w+ [\d-]+ [\d:]+ \[[^]]+\] )?\s*")
+"""What vLLM's log puts before each message."""
+
+
 @dataclass
 class Progress:
     """Says every PROGRESS_S what a server that is not ready is doing."""
@@ -77,8 +82,8 @@ class Progress:
         now = time.monotonic()
         if now - self._said >= PROGRESS_S:
             self._said = now
-            last = (self.folder.log_tail(1) or ["no output yet"])[0]
-            self.say(f"waiting for vLLM with {self.spec.model} since {now - self._began:.0f} s ({what}): {last[-160:]}")
+            last = _PREFIX.sub("", (self.folder.log_tail(1) or ["no output yet"])[0])
+            self.say(f"waiting for vLLM with {self.spec.model} since {now - self._began:.0f} s ({what}): {last[:100]}")
 
 
 def _wait_until_ready(folder: ServerFolder, progress: Progress) -> ServerInfo:
