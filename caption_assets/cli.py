@@ -15,6 +15,7 @@ from caption_assets.commands.helptexts import epilog
 from caption_assets.commands.workplace import FAILED, INTERRUPTED, USAGE, UsageError, workplace
 from caption_assets.config import EXPORT_FORMATS
 from caption_assets.configerrors import ConfigError
+from caption_assets.core.hiding import hidden
 
 
 @click.group(epilog=epilog(), context_settings={"help_option_names": ["-h", "--help"]})
@@ -194,7 +195,7 @@ def main(arguments: list[str] | None = None) -> Any:
         error.show()
         sys.exit(USAGE)
     except (ConfigError, UsageError) as error:
-        click.echo(f"caption-assets: {error}", err=True)
+        click.echo(f"caption-assets: {hidden(str(error))}", err=True)
         sys.exit(USAGE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; `caption-assets run` goes on where this stopped", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
+from caption_assets.core.hiding import hidden
 from caption_assets.sqlitelocks import lock_message
 
 OWN = "caption_assets."
@@ -36,7 +37,7 @@ def told(error: BaseException) -> str | None:
     from caption_assets.engines.base import EngineDown
 
     if isinstance(error, (EngineDown, ObjectError, MachineFault, PlanError, ExportError, Damaged)):
-        return str(error)
+        return hidden(str(error))
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}: {_REMEDIES[error.errno]}"

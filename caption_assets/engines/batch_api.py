@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 
 from caption_assets.config import EngineConfig
+from caption_assets.core.hiding import hidden
 from caption_assets.engines.base import ChatRequest, EngineDown, WrongSettings
 from caption_assets.engines.client import Came, Client, http_session
 from caption_assets.engines.payload import Dialect, error_message
@@ -140,7 +141,7 @@ class BatchApi:
                     return await call(http)
                 except (_Again, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                     if tries == TRIES:
-                        raise EngineDown(f"endpoint {self._url}: {error or type(error).__name__}") from None
+                        raise EngineDown(f"endpoint {self._url}: {hidden(str(error)) or type(error).__name__}") from None
                 await asyncio.sleep(0.5 * 2**tries)
         raise AssertionError("not reached")
 
