@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -201,7 +202,12 @@ class _Build:
                 local[shard] = str(self._scratch / f"{shard}.parquet")
                 with self._objects.open(handle.uri) as source, open(local[shard], "wb") as copy:
                     shutil.copyfileobj(source, copy, 1 << 20)
-        connection.execute(f"INSERT INTO {name} {_select(columns, some[0][1].schema.names, list(local.values()))}")
+        try:
+            connection.execute(f"INSERT INTO {name} {_select(columns, some[0][1].schema.names, list(local.values()))}")
+        except duckdb.Error:
+            for _, handle in some:  # DuckDB does not say which file is damaged: whoever reads them all does
+                deque(handle.batches(self._objects), 0)
+            raise
         for path in self._scratch.glob("*.parquet"):
             path.unlink()
 

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 
 from caption_assets.core.columns import INFO_FIELDS, Column
 from caption_assets.core.damage import Damaged
-from caption_assets.core.objectstore import ObjectStore, scratch_dir
+from caption_assets.core.objectstore import NotAFile, ObjectStore, scratch_dir
 
 ROW_GROUP_ROWS = 20_000
+WITH_SUMS: dict[str, bool] = {"write_page_checksum": True}
+"""How every table of the store is written: of single bytes that a disk changes, a seventh would else be read as other text."""
 
 
 def arrow_type(name: str) -> pa.DataType:
@@ -78,17 +80,19 @@ class TableHandle:
             yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
-def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0) -> pq.ParquetFile:
+def open_parquet(objects: ObjectStore, uri: str, buffer_size: int = 0, sums: bool = False) -> pq.ParquetFile:
     """A parquet file for reading in parts. Local files are read in place; others through ranged reads.
 
     buffer_size: bytes of a column that are read at once; 0 reads a row group's whole column, which is best for small values.
+    sums: whether the checksums of its pages are looked at.
     """
+    options: dict[str, Any] = {"buffer_size": buffer_size, "page_checksum_verification": sums}
     if "://" not in uri:
         objects.open(uri).close()  # says what is missing, and that a named pipe is no file
-        return pq.ParquetFile(uri, memory_map=False, buffer_size=buffer_size)
+        return pq.ParquetFile(uri, memory_map=False, **options)
     from caption_assets.core.storage.ranged import RangedFile
 
-    return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, buffer_size=buffer_size)
+    return pq.ParquetFile(RangedFile(objects, uri), pre_buffer=False, **options)
 
 
 class DamagedTable(Damaged):
@@ -103,9 +107,9 @@ class DamagedTable(Damaged):
 def own_table(objects: ObjectStore, uri: str) -> Iterator[pq.ParquetFile]:
     """A table that this program wrote, for reading in parts. Raises DamagedTable where it is not as it was written."""
     try:
-        with open_parquet(objects, uri) as file:
+        with open_parquet(objects, uri, sums=True) as file:
             yield file
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, NotAFile) as error:
         raise DamagedTable(uri, error) from error
     except OSError as error:
         if error.errno is None:  # the parquet library's own; the system's have a number
@@ -133,7 +137,7 @@ def write_parquet(objects: ObjectStore, uri: str, stream: RecordStream, row_grou
 def write_local(path: Path, stream: RecordStream, row_group_rows: int = ROW_GROUP_ROWS) -> int:
     """Writes the stream to a local file and returns its row count; batches are gathered into full row groups."""
     rows, waiting, pending = 0, 0, []
-    with pq.ParquetWriter(path, stream.schema, compression="zstd", write_statistics=True) as writer:
+    with pq.ParquetWriter(path, stream.schema, compression="zstd", write_statistics=True, **WITH_SUMS) as writer:
         for batch in stream.batches:
             rows += batch.num_rows
             waiting += batch.num_rows
@@ -162,7 +166,7 @@ def batches_of(rows: Iterator[dict[str, Any]], schema: pa.Schema, size: int = 20
 def parquet_bytes(table: pa.Table) -> bytes:
     """A small table as the bytes of a parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd", **WITH_SUMS)
     return sink.getvalue().to_pybytes()
 
 

@@ -15,9 +15,12 @@ from caption_assets.core.exports.exporting import verify
 from caption_assets.core.layout import Layout
 from caption_assets.core.modelpin import pinned_revision
 from caption_assets.core.planning import load_plan, make_plan
+from caption_assets.core.replies.chunks import ChunkFile, read_chunks
 from caption_assets.core.sources import read_manifest
 from caption_assets.core.storage.objects import MachineFault
-from caption_assets.core.tables import DamagedTable, table, write_parquet
+from caption_assets.core.tables import DamagedTable, own_table, table, write_parquet
+from caption_assets_tests.core.mergekit import Collection
+from caption_assets_tests.core.shardkit import jpeg
 from caption_assets_tests.core.sources.sourcekit import OBJECTS, PNG, spec, write
 
 DAMAGES = {
@@ -75,6 +78,50 @@ def test_damage_behind_a_good_footer_is_named_where_it_is_read(planned):
     OBJECTS.put(uri, data[:4] + bytes(len(data) - footer - 4) + data[-footer:])
     with pytest.raises(DamagedTable, match="is damaged"):
         list(handle.batches(OBJECTS))
+
+
+def test_a_folder_of_a_tables_name_is_named(planned):
+    uri = planned[1].manifest("s1")
+    os.makedirs(f"{uri}/x")
+    with pytest.raises(DamagedTable, match=r"s1.parquet: is damaged .*is not a file"):
+        table(OBJECTS, uri)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The store of one shard, with every kind of table that there is."""
+    made = Collection(tmp_path_factory.mktemp("finished")).add({f"{n}.jpg": jpeg(n) for n in range(4)})
+    (shard,) = made.add({"9.jpg": b""}).prepare()
+    made.caption_all(shard)
+    made.revoke(shard, ["request-1"])
+    made.merge(shard)
+    return made.root / "store" / "photos"
+
+
+def contents(uri: str, schema: pa.Schema) -> pa.Table | None:
+    """What this program reads there; None where it says that it is damaged."""
+    if "/captions/" in uri:
+        chunks = read_chunks(OBJECTS, [ChunkFile(uri, "step", 0)], schema, schema.names, [])
+        return next((rows for _, rows in chunks), None)
+    try:
+        with own_table(OBJECTS, uri) as file:
+            return file.read()
+    except DamagedTable:
+        return None
+
+
+@pytest.mark.parametrize("folder", ["plan", "manifest", "concat_grids", "captions", "merged", "failed"])
+def test_a_changed_byte_is_never_read_as_other_rows(finished, folder):
+    for file in sorted((finished / folder).rglob("*.parquet")):
+        right, schema = file.read_bytes(), pq.read_schema(file)
+        rows, named = contents(str(file), schema), 0
+        for place in range(4, len(right) - int.from_bytes(right[-8:-4], "little") - 8, 13):
+            file.write_bytes(right[:place] + bytes([right[place] ^ 0x11]) + right[place + 1 :])
+            found = contents(str(file), schema)
+            named += found is None
+            assert found is None or found.equals(rows), f"{file.name}: byte {place}"
+        file.write_bytes(right)
+        assert rows is not None and named
 
 
 def test_a_worker_whose_command_is_gone_goes_on_in_silence():

@@ -11,6 +11,7 @@ import pytest
 
 from caption_assets.core.index import IndexRequest, build_index
 from caption_assets.core.merging import read_pair
+from caption_assets.core.tables import DamagedTable
 from caption_assets_tests.core.mergekit import ONE, Collection, words
 from caption_assets_tests.core.shardkit import jpeg, write_tar
 from caption_assets_tests.servers import S3Server
@@ -106,6 +107,16 @@ def test_a_shard_whose_table_is_damaged_leaves_it(tmp_path: Path) -> None:
     Path(collection.layout.merged(shards[0])).write_bytes(b"PAR1 is not all PAR1")
     figures = build(collection, shards[:2])
     assert (figures["shards"], figures["left_out"], figures["left_out_shards"]) == (1, 1, "part-0")
+
+
+def test_damage_behind_a_good_footer_is_named(tmp_path: Path) -> None:
+    collection, shards = tars(tmp_path)
+    file = Path(collection.layout.merged(shards[1]))
+    data = file.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    file.write_bytes(data[:4] + bytes(len(data) - footer - 4) + data[-footer:])
+    with pytest.raises(DamagedTable, match=f"^{file}: is damaged"):
+        build(collection, shards)
 
 
 def test_new_outputs_and_broken_files_are_met_by_building_anew(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from caption_assets.core.merge.answers import Answers
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.shardrows import beside
 from caption_assets.core.sources.pictures import REF_COLUMNS
-from caption_assets.core.tables import ROW_GROUP_ROWS, TableHandle, arrow_schema, arrow_type
+from caption_assets.core.tables import ROW_GROUP_ROWS, WITH_SUMS, TableHandle, arrow_schema, arrow_type
 
 Bools = npt.NDArray[np.bool_]
 SAMPLES = 4
@@ -210,7 +210,7 @@ class _Writer:
         self.metadata: Mapping[str, str] = {}
         self._schema = schema
         self._writer = pq.ParquetWriter(
-            path, schema, compression="zstd", use_dictionary=list(few_values), write_statistics=_STATISTICS
+            path, schema, compression="zstd", use_dictionary=list(few_values), write_statistics=_STATISTICS, **WITH_SUMS
         )
         self._waiting = schema.empty_table()
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.core.plan.sharding import SCHEMA, Row, Shard, rows_table
+from caption_assets.core.tables import WITH_SUMS
 
 GENERATION_ROWS = 2_000_000
 """A generation ends when it has so many: it is written from memory, in one put."""
@@ -33,7 +34,7 @@ class GenerationWriter:
 
     def _begin(self) -> None:
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(self._sink, SCHEMA, compression="zstd", **WITH_SUMS)
         self._shards: list[tuple[str, int, int | None, tuple[str, ...]]] = []
         self._waiting: list[pa.Table] = []
         self._pieces: list[Row] = []

@@ -23,7 +23,7 @@ from caption_assets.core.columns import CAPTIONS, REVOKED
 from caption_assets.core.layout import ChunkNames, Layout
 from caption_assets.core.objectstore import ObjectError, ObjectMissing, ObjectStore
 from caption_assets.core.recipes import dataset_recipe, digest, filter_digest
-from caption_assets.core.tables import arrow_schema, table
+from caption_assets.core.tables import WITH_SUMS, arrow_schema, table
 
 CHUNK_NAME = re.compile(r"^(?P<step>.+-[0-9a-f]{8})-(?P<seq>\d{5,})\.parquet$")
 CAPTIONS_SCHEMA = arrow_schema(CAPTIONS)
@@ -121,7 +121,7 @@ class ChunkWriter:
 def write_chunk(rows: pa.Table, sink: Any) -> None:
     """A chunk, or a revocation, as parquet. With so few rows most of the cost is in each page: only what is long is compressed,
     and dictionaries are for what all rows have in common."""
-    pq.write_table(rows, sink, compression=_COMPRESSION, use_dictionary=_FEW_VALUES, write_statistics=False)
+    pq.write_table(rows, sink, compression=_COMPRESSION, use_dictionary=_FEW_VALUES, write_statistics=False, **WITH_SUMS)
 
 
 def _plain(row: ReplyRow) -> ReplyRow:
@@ -179,7 +179,7 @@ def read_chunks(
         if isinstance(data, ObjectError):
             raise data
         try:
-            parquet = pq.ParquetFile(pa.BufferReader(data))
+            parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
             found = parquet.schema_arrow
             if not found.equals(schema) and any(f not in found for f in wanted):
                 raise pa.ArrowInvalid("its columns are not those of a chunk")
