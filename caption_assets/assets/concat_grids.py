@@ -59,6 +59,7 @@ def _made(shard: ShardRun, manifest: "TableHandle") -> Iterator[Any]:
     from caption_assets.core.pictures.gridtars import remove_stale
     from caption_assets.core.pictures.rereading import read_again, unread
     from caption_assets.core.recipes import mapping_version
+    from caption_assets.core.sources import check_unchanged
 
     ds, objects = shard.ds, shard.objects
     version = mapping_version(ds.spec, manifest.metadata["version"])
@@ -69,6 +70,7 @@ def _made(shard: ShardRun, manifest: "TableHandle") -> Iterator[Any]:
             kept = None
         made: RecordStream | TableHandle
         if kept is None:
+            check_unchanged(objects, ds.spec, shard.planned()[0])
             made = build_grids(objects, ds.layout, ds.spec, shard.key, manifest).tagged(version=version)
         else:
             made = read_again(objects, ds.spec, manifest, kept) if unread(kept) else kept

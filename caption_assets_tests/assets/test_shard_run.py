@@ -1,4 +1,4 @@
-"""The lease of a shard as its run meets it."""
+"""What a run of a shard meets: the lease of another one, a source that has changed."""
 
 import json
 
@@ -9,6 +9,7 @@ from caption_assets.core.loop.leases import read_lease
 from caption_assets.core.objectstore import ObjectStore
 from caption_assets.definitions import build
 from caption_assets.partitions import Dataset
+from caption_assets_tests.core.shardkit import jpeg, write_tar
 from caption_assets_tests.project import make_project
 
 SHARD = "shard-00000"
@@ -40,3 +41,22 @@ def test_the_retry_of_a_run_that_died_on_another_host_waits_for_its_lease_and_ot
         assert prepare.execute_in_process(instance=instance, partition_key=SHARD).success
     assert read_lease(ObjectStore(), ds.layout.lease(SHARD)) is None
     assert ObjectStore().exists(ds.layout.mapping(SHARD))
+
+
+def test_no_grids_are_made_of_a_file_that_changed_after_its_manifest(tmp_path):
+    project = make_project(tmp_path, "http://127.0.0.1:9/v1", pictures=0, source="./tars/", shard_size=100)
+    tar = tmp_path / "tars" / "a.tar"
+    write_tar(tar, [("one", jpeg(1)), ("two", jpeg(2))])
+    config = load_config(project.folder / "caption_assets.yaml")
+    defs, ds = build(config), Dataset(config, config.datasets[0])
+    with dg.instance_for_test() as instance:
+        assert defs.resolve_job_def("photos_plan").execute_in_process(instance=instance).success
+        prepare = defs.resolve_job_def("photos_prepare_shard")
+        selected = {"instance": instance, "partition_key": "a", "raise_on_error": False}
+        assert prepare.execute_in_process(asset_selection=[ds.key("manifest")], **selected).success
+        write_tar(tar, [("one", jpeg(2)), ("two", jpeg(3))])
+        refused = prepare.execute_in_process(**selected)
+        (failure,) = [event for event in refused.all_events if event.is_step_failure]
+        assert failure.step_key == "photos__concat_grids"
+        assert f"--accept-changed {tar}" in failure.event_specific_data.error_display_string
+    assert not ObjectStore().exists(ds.layout.mapping("a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from caption_assets.core.sources.rows import SCHEMA, Rows, Seen, Tally, fault_pl
 from caption_assets.core.sources.tar import read_tar
 from caption_assets.core.tables import RecordStream
 
-__all__ = ["read_manifest"]
+__all__ = ["check_unchanged", "read_manifest"]
 
 
 def read_manifest(objects: ObjectStore, spec: DatasetConfig, entries: Iterable[PlanEntry]) -> RecordStream:
@@ -30,6 +31,22 @@ def read_manifest(objects: ObjectStore, spec: DatasetConfig, entries: Iterable[P
     """
     tally = Tally()
     return RecordStream(SCHEMA, (b for b in _batches(objects, spec, entries, tally) if b.num_rows), summary=tally.summary)
+
+
+def check_unchanged(objects: ObjectStore, spec: DatasetConfig, entries: Iterable[PlanEntry]) -> None:
+    """Raises SourceChanged for a tar or catalog that is not what was planned: the manifest's places in it may be others' by now.
+
+    One that is gone is told by its pictures, and so are changed pictures that are files of their own.
+    """
+    for entry in {entry.source_uri: entry for entry in entries if entry.kind != "images"}.values():
+        with suppress(ObjectMissing, NotAFile):
+            _head(objects, spec, entry)
+
+
+def _head(objects: ObjectStore, spec: DatasetConfig, entry: PlanEntry) -> None:
+    info = objects.head(entry.source_uri)
+    if (info.etag, info.size) != (entry.etag, entry.size):
+        raise SourceChanged(spec.name, entry.source_uri, f"has changed (now {info.size} bytes, etag {info.etag})")
 
 
 def _batches(objects: ObjectStore, spec: DatasetConfig, entries: Iterable[PlanEntry], tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -49,9 +66,7 @@ def _file(objects: ObjectStore, spec: DatasetConfig, entry: PlanEntry, tally: Ta
     """The rows of one tar, or of one part of a catalog. One that is gone, or is no file, is one record with that fault."""
     path = safe_text(record_path(spec, entry.source_uri))
     try:
-        info = objects.head(entry.source_uri)
-        if (info.etag, info.size) != (entry.etag, entry.size):
-            raise SourceChanged(spec.name, entry.source_uri, f"has changed (now {info.size} bytes, etag {info.etag})")
+        _head(objects, spec, entry)
         if entry.kind == "webdataset":
             yield from read_tar(objects, entry, path, tally)
         elif entry.kind == "jsonl":
