@@ -55,6 +55,11 @@ def test_a_card_shows_the_picture_with_every_output(page):
     assert "A title for the picture 0005.jpg" in card and "data:image/jpeg;base64," in card
 
 
+def test_why_there_is_no_picture_is_said_once(page):
+    _, card = page.cards()["0007.jpg"]
+    assert card.count("has no bytes") == 1 and "no picture" not in card
+
+
 def test_pictures_are_small_and_whole(page):
     pictures = page.pictures()
     assert len(pictures) == 18, "all but the two that cannot be read"
