@@ -115,6 +115,10 @@ def test_other_bytes_are_never_planned_again_unasked_and_a_new_file_becomes_a_ne
     picture(tmp_path / "photos" / "0002.png", 2)
     assert message in (said := project.command("plan", "photos")) and "2 shards" in said
     assert "changed" not in project.command("plan", "photos", *f"--{message}".split())
+    dry = project.command("run", "--dry-run")
+    assert "photos: 2 shards to do" in dry and "photos_prepare_shard" in dry
+    assert re.search(r"^shard-00001 +manifest +\? ", dry, re.MULTILINE), dry
+    assert " 0 s" not in dry, "nothing is promised of what was not counted"
     project.command("run", "--shards", "shard-00001")
     assert asked() == {"grid": 1, "single": 0, "text": 0}
     states = {shard: found["status"] for shard, found in project.status().items()}

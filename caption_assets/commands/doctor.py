@@ -17,6 +17,7 @@ from caption_assets.commands.workplace import DONE, FAILED, USAGE, read_config
 from caption_assets.config import Config
 from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import config_path
+from caption_assets.core.report.text import plural
 from caption_assets.diagnosis.findings import Finding, Probe, redacted, run_probes, size
 from caption_assets.display import plain
 from caption_assets.instance import dagster_home
@@ -39,7 +40,7 @@ def doctor(config: str | None, as_json: bool, port: int) -> int:
         _say([Finding("problem", "config", str(config_path(config)), said, "mend the config")], as_json)
         return USAGE
     found, stuck = examine(loaded, home, named, port)
-    several = f"{len(loaded.datasets)} datasets: {', '.join(spec.name for spec in loaded.datasets)}"
+    several = f"{plural(len(loaded.datasets), 'dataset')}: {', '.join(spec.name for spec in loaded.datasets)}"
     findings = [Finding("ok", "config", str(file), several), *found]
     _say(findings, as_json)
     code = FAILED if any(finding.state == "problem" for finding in findings) else DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from caption_assets.commands.run import ensure_plan
 from caption_assets.commands.workers import Workers
 from caption_assets.commands.workplace import DONE, FAILED, Workplace
+from caption_assets.core.report.text import plural
 
 
 def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
@@ -20,5 +21,5 @@ def plan(place: Workplace, name: str, accept_changed: str | None) -> int:
     if made is None:
         return FAILED
     shards = made.shards
-    print(f"{ds.name}: {len(shards)} shards" + (f", {shards[0]} to {shards[-1]}" if shards else ""))
+    print(f"{ds.name}: {plural(len(shards), 'shard')}" + (f", {shards[0]} to {shards[-1]}" if shards else ""))
     return DONE

@@ -13,6 +13,7 @@ from caption_assets.commands import terminal
 from caption_assets.commands.telling import Telling
 from caption_assets.commands.workers import Ended, Task, Workers
 from caption_assets.commands.workplace import BUSY, DONE, FAILED, UsageError, Workplace, choose_shards
+from caption_assets.core.report.text import plural
 from caption_assets.display import plain
 from caption_assets.sqlitelocks import shared_warning
 
@@ -119,7 +120,7 @@ def _run_shards(
         print(f"{ds.name}: nothing to do, every shard is done")
         return _index(place, workers, ds, outcome)
     counts = _counted(place, ds, todo)
-    print(f"{ds.name}: {len(todo)} shards to do, {_requests(todo, counts)}", flush=True)
+    print(f"{ds.name}: {plural(len(todo), 'shard')} to do, {_requests(todo, counts)}", flush=True)
     numbers = itertools.count(1)
 
     held: list[tuple[Task, str]] = []
@@ -188,10 +189,10 @@ def _requests(todo: Todo, counts: Counts) -> str:
     """How many requests the work means, in words, as far as it was counted."""
     wanted = [counts[shard] for shard, needs, _ in todo if "captions" in needs]
     known = [count for count in wanted if count is not None]
-    said, unknown = f"{sum(count.requests for count in known):,} requests", len(wanted) - len(known)
+    said, unknown = plural(sum(count.requests for count in known), "request"), len(wanted) - len(known)
     if unknown and not known:
         return "requests not counted yet: nothing is prepared"
-    return said + (f" and those of {unknown} shards that are not prepared or not counted yet" if unknown else "")
+    return said + (f" and those of {plural(unknown, 'shard')} not prepared or not counted yet" if unknown else "")
 
 
 def pending(place: Workplace, ds: Dataset, shard: str) -> Pending | None:
@@ -216,7 +217,7 @@ def _say_dry_run(place: Workplace, ds: Dataset, todo: Todo) -> None:
     if not todo:
         print(f"{ds.name}: nothing to do, every shard is done")
         return
-    print(f"{ds.name}: {len(todo)} shards to do")
+    print(f"{ds.name}: {plural(len(todo), 'shard')} to do")
     rows, total, unknown = [], Pending(), 0
     for shard, needs, _ in todo:
         count = pending(place, ds, shard) if "captions" in needs else Pending()

@@ -14,6 +14,7 @@ from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore, scratch_dir
 from caption_assets.core.pictures.gridtars import TAR_BYTES
 from caption_assets.core.plan.plans import Plan, load_plan
+from caption_assets.core.report.text import plural
 from caption_assets.core.tables import table
 from caption_assets.diagnosis.findings import Finding, size
 from caption_assets.diagnosis.glimpse import Glimpse
@@ -81,7 +82,7 @@ def need(objects: ObjectStore, layout: Layout, spec: DatasetConfig, glimpse: Gli
     measured = _measured(objects, layout, done[:MEASURED_SHARDS])
     if measured:
         records, total, grids = measured
-        each, grid, how = total / records, grids / records, f"as in {min(len(done), MEASURED_SHARDS)} finished shards"
+        each, grid, how = total / records, grids / records, f"as in {plural(min(len(done), MEASURED_SHARDS), 'finished shard')}"
     else:
         grid = (glimpse.grid_bytes or 0.0) if glimpse else 0.0
         text = glimpse.record_bytes if glimpse else 0.0

@@ -8,6 +8,7 @@ from caption_assets.config import Config, DatasetConfig
 from caption_assets.core.layout import Layout
 from caption_assets.core.objectstore import ObjectError
 from caption_assets.core.plan.plans import PlanError
+from caption_assets.core.report.text import plural
 from caption_assets.core.storage import credentials
 from caption_assets.core.storage.s3faults import split
 from caption_assets.diagnosis.findings import Finding, size
@@ -61,7 +62,7 @@ def source(config: Config, spec: DatasetConfig, seen: dict[str, Glimpse]) -> Ite
         )
         return
     seen[spec.name] = glimpse
-    amount = f"{'more than ' * glimpse.more}{glimpse.files:,} files ({', '.join(glimpse.kinds)}), {size(glimpse.bytes)}"
+    amount = f"{'more than ' * glimpse.more}{plural(glimpse.files, 'file')} ({', '.join(glimpse.kinds)}), {size(glimpse.bytes)}"
     records = glimpse.all_records
     yield Finding("ok", "source", spec.name, amount + (f", about {records:,} records" if records else ""))
     yield _first_file(spec, glimpse, glimpse.first.uri)
