@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, FloatRect, Page
 
 from caption_assets.configfile import DEFAULT_PATH
 from caption_assets.core.layout import Layout
@@ -31,7 +31,10 @@ DATASET = "shapes_tars"
 JOB = f"{DATASET}_caption_shard"
 FIRST_SHARD = "shapes-00000"
 TARS = 8
-MOST_BYTES = 300_000
+MOST_BYTES = 250_000
+MARGIN = 20
+GRAPH = {"asset-graph-direction": "vertical", "asset-node-facets": ["checks", "kind-tag", "status"]}
+"""Settings of the UI's graph, as it keeps them in the browser: narrow enough to be read where it is shown."""
 SETTLE_MS = 3000
 """The UI paints in steps and says nothing when it is done."""
 
@@ -43,9 +46,16 @@ class Shots:
         self.ui, self.browser, self.images = ui, browser, images
 
     def take(
-        self, name: str, address: str, prepare: Callable[[Page], None] | None = None, width: int = 1440, height: int = 900
+        self,
+        name: str,
+        address: str,
+        prepare: Callable[[Page], None] | None = None,
+        width: int = 1440,
+        height: int = 900,
+        around: str | None = None,
     ) -> None:
-        """address: a page of the UI, or a file:// one. prepare: clicks before the picture is taken."""
+        """address: a page of the UI, or a file:// one, which is shown whole. prepare: clicks before the picture is
+        taken. around: a CSS selector; what it finds is cut out."""
         page = new_page(self.browser, width, height)
         page.goto(address if "://" in address else self.ui.url + address)
         page.wait_for_load_state("networkidle")
@@ -56,9 +66,19 @@ class Shots:
         page.wait_for_load_state("networkidle")
         page.wait_for_timeout(SETTLE_MS)
         path = self.images / f"{name}.png"
-        path.write_bytes(small(page.screenshot()))
+        clip = surroundings(page, around) if around else None
+        path.write_bytes(small(page.screenshot(clip=clip, full_page=address.startswith("file:"))))
         print(f"{path}: {path.stat().st_size:,} bytes", flush=True)
         page.context.close()
+
+
+def surroundings(page: Page, selector: str) -> FloatRect:
+    """The rectangle of all that the selector finds, with a margin."""
+    boxes = [box for found in page.locator(selector).all() if (box := found.bounding_box())]
+    left, top = min(box["x"] for box in boxes) - MARGIN, min(box["y"] for box in boxes) - MARGIN
+    right = max(box["x"] + box["width"] for box in boxes) + MARGIN
+    bottom = max(box["y"] + box["height"] for box in boxes) + MARGIN
+    return {"x": left, "y": top, "width": right - left, "height": bottom - top}
 
 
 def small(png: bytes) -> bytes:
@@ -75,8 +95,9 @@ def take_all(project: Project, ui: UI, browser: Browser, images: Path) -> None:
     """Captions the dataset by clicks, and takes all pictures."""
     shots, page = Shots(ui, browser, images), new_page(browser)
     shards = sorted(set().union(*ui.partitions(DATASET, "merged").values()))
+    before = len(ui.backfills())
     launch_backfill(page, ui.url, JOB, shards[1:4])
-    ui.wait_for(lambda: all(backfill["status"].startswith("COMPLETED") for backfill in ui.backfills()))
+    ui.wait_for(lambda: len(found := ui.backfills()) > before and found[0]["status"].startswith("COMPLETED"))
     shots.take("backfill", f"/runs/b/{ui.backfills()[0]['id']}", height=420)
     if ui.partitions(DATASET, "merged")["unmaterialized"]:
         launch_backfill(page, ui.url, JOB, preset="Missing")
@@ -86,22 +107,31 @@ def take_all(project: Project, ui: UI, browser: Browser, images: Path) -> None:
     for job in ("caption_index", "report", "checks"):
         project.dagster("job", "execute", "-m", "caption_assets.definitions", "-j", f"{DATASET}_{job}")
 
-    shots.take("asset-graph", f"/locations/caption_assets/asset-groups/{DATASET}", width=2400, height=1200)
-    merged = f"/assets/{DATASET}/merged?view=partitions&partition={shards[1]}"
-    shots.take("shard", merged)
-    shots.take("contact-sheet", merged, lambda page: page.get_by_text("Show Markdown").first.click())
-    shots.take("plots", f"/assets/{DATASET}/captions?view=overview", show_plots)
-    shots.take("failed-check", f"/assets/{DATASET}/merged?view=checks&checkDetail=caption_coverage")
+    group, merged = f"/locations/caption_assets/asset-groups/{DATASET}", f"/assets/{DATASET}/merged"
+    shots.take("asset-graph", group, narrow_graph, width=1240, height=1400, around="foreignObject")
+    shots.take("shard", f"{merged}?view=partitions&partition={shards[1]}", height=960)
+    shots.take("contact-sheet", f"{merged}?view=partitions&partition={shards[1]}", show_pictures)
+    shots.take("plots", f"{merged}?view=overview", show_plots, height=1130)
+    shots.take("failed-check", f"{merged}?view=checks&checkDetail=caption_coverage")
     layout = Layout(str(project.store), DATASET)
-    shots.take("report", f"file://{layout.report_index}", height=1100)
-    shots.take("report-shard", f"file://{layout.report_page(shards[1])}", height=1100)
+    shots.take("report", f"file://{layout.report_index}")
+    shots.take("report-shard", f"file://{layout.report_page(shards[1])}")
+
+
+def narrow_graph(page: Page) -> None:
+    page.evaluate("settings => Object.entries(settings).forEach(([k, v]) => localStorage.setItem(k, JSON.stringify(v)))", GRAPH)
+    page.reload()
+
+
+def show_pictures(page: Page) -> None:
+    page.get_by_text("Show Markdown").first.click()
 
 
 def show_plots(page: Page) -> None:
     """From the table of an asset's metadata to its plots over partitions."""
     page.get_by_text("Plots", exact=True).click()
     page.wait_for_timeout(SETTLE_MS)
-    page.get_by_text("feed_wait_s", exact=True).first.evaluate("e => e.scrollIntoView({block: 'start'})")
+    page.get_by_text("captioned", exact=True).first.evaluate("e => e.parentElement.scrollIntoView({block: 'start'})")
 
 
 def main() -> None:
