@@ -78,11 +78,18 @@ def dagster_home(config_file: Path) -> tuple[Path, bool]:
     """Where Dagster keeps its records, and whether $DAGSTER_HOME named it; else `.dagster_home` beside the config."""
     named = os.environ.get("DAGSTER_HOME")
     if not named:
-        return config_file.parent / ".dagster_home", False
+        return _usable(config_file.parent / ".dagster_home"), False
     home = Path(named).expanduser()
     if not home.is_absolute():
         raise ConfigError(f"DAGSTER_HOME={named}: must be an absolute path")
-    return home, True
+    return _usable(home), True
+
+
+def _usable(home: Path) -> Path:
+    """Dagster takes the path for a pattern where it looks for dagster.yaml, and for a part of an address for SQLite."""
+    if found := re.search(r"[*?[]|%[0-9A-Fa-f]{2}", str(home)):
+        raise ConfigError(f"{home}: Dagster takes no folder with {found[0]} in its path: set DAGSTER_HOME to another")
+    return home
 
 
 def throwaway_warning() -> str | None:
@@ -112,9 +119,7 @@ def prepare(home: Path, *parts: str) -> bool:
             locks.enter_context(alone(url))
         database = hidden(url) if url else ""
         if not marker.exists() or marker.read_text() != database:
-            from dagster import DagsterInstance
-
-            with DagsterInstance.from_config(str(home)) as instance:
+            with _instance(home) as instance:
                 instance.get_runs(limit=1)
                 instance.get_dynamic_partitions("none")
                 instance.event_log_storage.get_concurrency_keys()
@@ -128,10 +133,17 @@ def open_instance(home: Path, *parts: str) -> Iterator[dg.DagsterInstance]:
     """The instance at `home`, prepared as `prepare` does; child processes find it in DAGSTER_HOME."""
     os.environ["DAGSTER_HOME"] = str(home)
     prepare(home, *parts)
-    from dagster import DagsterInstance
-
-    with DagsterInstance.from_config(str(home)) as instance:
+    with _instance(home) as instance:
         yield instance
+
+
+def _instance(home: Path) -> dg.DagsterInstance:
+    from dagster import DagsterInstance, DagsterInvalidConfigError
+
+    try:
+        return DagsterInstance.from_config(str(home))
+    except DagsterInvalidConfigError as error:
+        raise ConfigError(f"{home}/dagster.yaml: {' '.join(str(error).split())[:300]}") from None
 
 
 @contextmanager

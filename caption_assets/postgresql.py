@@ -22,12 +22,17 @@ CONNECT_S = 15
 def database_url(home: Path) -> str | None:
     """The database that dagster.yaml names, with what it takes from the environment; None where the records lie in SQLite.
 
-    Raises ConfigError where the environment lacks it, or the database could not be opened by anybody.
+    Raises ConfigError where the file is no YAML, the environment lacks it, or the database could not be opened by anybody.
     """
     import yaml
 
     file = home / "dagster.yaml"
-    settings = ((yaml.safe_load(file.read_text()) or {}).get("storage") or {}).get("postgres")
+    try:
+        storage = (yaml.safe_load(file.read_text()) or {}).get("storage") or {}
+        settings = storage.get("postgres")
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{file}: cannot be read ({said}): mend it, or remove it and run `caption-assets init`") from None
     if settings is None:
         return None
     try:

@@ -12,16 +12,22 @@ OWN = "caption_assets."
 LINES = 20
 """Of a message of ours: vLLM's has the end of its log."""
 
+_ANEW = "move the folder away and run `caption-assets reconcile`, which tells Dagster what the store holds"
 _SQLITE = {
     "database or disk is full": "make room there",
     "disk I/O error": "make room there, or look at the disk",
     "unable to open database file": "give this user the right to write there",
     "attempt to write a readonly database": "give this user the right to write there",
+    "file is not a database": _ANEW,
+    "malformed": _ANEW,
+    "no such table": _ANEW,
 }
 _FULL = "make room there and run again: what was stored is kept (`caption-assets doctor` looks at all disks)"
-_DENIED = "give this user the right"
+_DENIED, _TAKEN = "give this user the right", "something else lies there: move it away"
 _REMEDIES = {
     errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: "it is mounted read-only",
+    errno.EISDIR: _TAKEN, errno.ENOTDIR: _TAKEN, errno.EEXIST: _TAKEN, errno.ELOOP: _TAKEN,
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }  # fmt: skip
 
 
@@ -65,5 +71,7 @@ def in_words(message: str) -> str:
     name, _, text = message.strip().partition(": ")
     if name.startswith(OWN) and text:
         return "\n".join(text.splitlines()[:LINES])
+    if name.endswith("DagsterExecutionInterruptedError"):
+        return "it was interrupted: what was answered is stored; run again"
     last = (message.strip().splitlines() or [message])[-1]
     return f"{last}: {_FULL}" if "No space left on device" in last else last

@@ -25,12 +25,26 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = _private_stdout()
     _show_waiting()
+    from caption_assets.commands.faults import told
+    from caption_assets.config import ConfigError
+    from caption_assets.display import plain
+
+    try:
+        _work(answers)
+    except ConfigError as error:
+        sys.exit(f"the config was changed while the command ran: {plain(str(error))}")
+    except Exception as error:
+        if (said := told(error)) is None:
+            raise
+        sys.exit(plain(said))
+
+
+def _work(answers: IO[str]) -> None:
+    """Until nobody gives a task any more."""
     from dagster import DagsterInstance
 
-    from caption_assets.commands.faults import told
     from caption_assets.configfile import load_config
     from caption_assets.core.loop.leases import LeaseHeld
-    from caption_assets.display import plain
     from caption_assets.partitions import Dataset
     from caption_assets.progress import listening
     from caption_assets.resources.store import StoreResource
@@ -39,7 +53,6 @@ def main() -> None:
 
     wait_for_locks()
     config = load_config()
-    datasets = {spec.name: Dataset(config, spec) for spec in config.datasets}
 
     def show(stage: str, done: int, total: int | None, rate: float | None) -> None:
         _say(answers, event="progress", stage=stage, done=done, total=total, rate=rate)
@@ -48,15 +61,11 @@ def main() -> None:
         runner = Runner(instance, StoreResource(s3_settings=config.s3.model_dump_json(), root=config.store).objects)
         for line in sys.stdin:
             task, held_by = json.loads(line), None
-            task["ds"] = datasets[task.pop("dataset")]
+            task["ds"] = Dataset(config, config.dataset(task.pop("dataset")))
             try:
                 ending = runner.run(**task)
             except LeaseHeld as error:
                 ending, held_by = Ending(None, False), error.lease.who
-            except Exception as error:
-                if (said := told(error)) is None:
-                    raise
-                sys.exit(plain(said))
             _say(answers, event="ended", held_by=held_by, **asdict(ending))
 
 

@@ -87,6 +87,13 @@ def test_a_machine_of_the_same_name_is_not_this_one(uri):
     assert is_dead(objects, uri, read_lease(objects, uri))
 
 
+def test_a_lease_of_the_future_is_given_up(uri):
+    _foreign(uri)
+    next_year = time.time() + 365 * 86_400  # it was renewed before the store's clock was set right
+    os.utime(uri, (next_year, next_year))
+    assert is_dead(ObjectStore(), uri, read_lease(ObjectStore(), uri))
+
+
 def test_a_lease_is_named_after_its_run_once_there_is_one(uri, monkeypatch):
     monkeypatch.setenv("USER", "anna")
     objects = ObjectStore()

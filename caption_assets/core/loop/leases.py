@@ -144,7 +144,8 @@ def runs_here(token: str) -> bool | None:
 
 
 def _unrenewed_for(objects: ObjectStore, uri: str) -> float:
-    """Seconds since the lease was written, by the store's clock at both ends; -inf when that cannot be learnt.
+    """Seconds between now and when the lease was written, by the store's clock at both ends; -inf when that cannot be learnt. It
+    may be written in the future, after which the clock was set right: nobody waits until then.
 
     The store tells its time by an object that is written for it, under a name that no shard has.
     """
@@ -154,7 +155,7 @@ def _unrenewed_for(objects: ObjectStore, uri: str) -> float:
         objects.put(clock, b"")
         now = objects.head(clock).mtime
         objects.delete(clock)
-        return now - written
+        return abs(now - written)
     except (ObjectError, OSError):
         return float("-inf")
 
