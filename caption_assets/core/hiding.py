@@ -10,8 +10,9 @@ import re
 HIDDEN = "***"
 
 # A password may hold `/` and `@`, a port is none; a file's name may hold `@`. Lengths are bounded, so that no text takes long.
-_PASSWORD = re.compile(r"""(://)[^\s/:@\["<>]{1,200}:(?!\d*/)[^\s"<>]{0,1000}@""")
-_USER = re.compile(r"""(://)[^\s/?#"<>]{0,1000}@""")
+# `user:password` is what messages say of an address's form.
+_PASSWORD = re.compile(r"""(://)(?!user:password@)[^\s/:@\["<>]{1,200}:(?!\d*/)[^\s"<>]{0,1000}@""")
+_USER = re.compile(r"""(://)(?!user:password@)[^\s/?#"<>]{0,1000}@""")
 # All of a query, but in addresses that are literal: there `?` and `#` are letters of a name.
 _QUERY = re.compile(r"""(?i)(\b(?!s3:|hf:|file:)[a-z][a-z0-9+.-]{1,30}://[^\s?#"<>]{1,1000}[?#])[^\s"<>]*[^\s"<>)\]}'.,:;]""")
 _NAMED = re.compile(
