@@ -262,6 +262,7 @@ def retry(place: Workplace, name: str, reasons: Sequence[str], shards: str | Non
     chosen = shards_with(place, ds, set(reasons), choose_shards(plan, shards))
     if not chosen:
         print(f"{ds.name}: no record failed for {' or '.join(reasons) or 'a retryable reason'}")
+        return DONE
     tags = {REASON_TAG: ",".join(reasons)} if reasons else {}
     needs = ("concat_grids", "recaptions", "merged", "failed")  # there, grids that were cleaned are made and pictures read again
     with Workers() as workers:
