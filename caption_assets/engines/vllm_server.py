@@ -59,7 +59,7 @@ def ensure_server(spec: ServerSpec, idle_stop_s: float, say: Say, stop: threadin
         return info, folder.key()
 
 
-_PREFIX = re.compile(r"(\(\w+ pid=\d+\) )?(\w+ [\d-]+ [\d:]+ \[[^]]+\] )?\s*")
+_PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?(\w+ [\d-]+ [\d:]+ \[[^]]+\] )?\s*")
 """What vLLM's log puts before each message."""
 
 

@@ -183,6 +183,16 @@ def test_one_that_does_not_start_says_why(last_words, says):
     assert last_words in message and "INFO a line" in message and "server.log" in message
 
 
+def test_waiting_lines_tell_what_vllm_does_without_its_logs_prefix(tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm_server, "PROGRESS_S", 0.0)
+    said, folder = [], ServerFolder(tmp_path)
+    progress = vllm_server.Progress(ServerSpec("x", "a model", (), {}), folder, said.append, threading.Event())
+    progress.tick("starting")
+    folder.log.write_text("(EngineCore pid=7) INFO 12-01 06:21:37 [base.py:280] Loading weights took 0.01 seconds\n")
+    progress.tick("starting")
+    assert [line.partition("(starting): ")[2] for line in said] == ["no output yet", "Loading weights took 0.01 seconds"]
+
+
 def test_a_port_that_was_taken_meanwhile_is_changed(tmp_path):
     """It is free when it is chosen; another may be quicker."""
     unlucky = (
