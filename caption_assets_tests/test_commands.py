@@ -9,14 +9,12 @@ import pytest
 
 from caption_assets.core.tables import table
 from caption_assets_tests.project import COLOURS, Project, make_project, picture, wait_until
-from caption_assets_tests.stubs.openai_server import StubServer
 from caption_assets_tests.stubs.s3_server import FakeS3, Fault
 
 
-@pytest.fixture(scope="module")
-def stub():
-    with StubServer() as server:
-        yield server
+@pytest.fixture
+def stub(finished):
+    return finished.stub
 
 
 @pytest.fixture
@@ -34,26 +32,18 @@ def asked(stub):
 NOTHING = {"grid": 0, "single": 0, "text": 0}
 
 
-@pytest.fixture(scope="module")
-def captioned(stub, tmp_path_factory):
+@pytest.fixture
+def captioned(finished):
     """A project of two shards with everything done; tests that change it work on a copy."""
-    project = make_project(tmp_path_factory.mktemp("captioned"), stub.url)
-    (project.folder / "photos" / "0003.png").write_bytes(b"")
-    project.output = project.command("run")
-    return project
+    return finished.project
 
 
 @pytest.fixture
-def copy(captioned, tmp_path):
-    """The captioned project under another path, with Dagster's records."""
-    folder = tmp_path / "copy"
-    shutil.copytree(captioned.folder, folder)
-    project = Project(folder, {**captioned.config, "datasets": [dict(captioned.config["datasets"][0])]})
-    project.write(source=f"{captioned.folder}/photos/")
-    return project
+def copy(finished, tmp_path):
+    return finished.copy(tmp_path / "copy")
 
 
-def test_run_captions_everything_and_says_so(captioned):
+def test_run_captions_everything_and_says_so(finished, captioned):
     merged, failed = captioned.rows("merged"), captioned.rows("failed")
     assert {row["record_id"]: row["reason"] for row in failed.values()} == {"0003.png": "empty_file"}
     assert len(merged) == 7
@@ -61,8 +51,8 @@ def test_run_captions_everything_and_says_so(captioned):
         number = int(row["record_id"][:4])
         assert list(COLOURS)[number % 4] in row["caption"], row
         assert row["caption_info"]["model"] == "stub" and row["caption_info"]["run_id"]
-    assert "[1/2] photos/shard-00000: 3 captioned, 1 failed" in captioned.output
-    assert "[2/2] photos/shard-00001: 4 captioned, 0 failed" in captioned.output
+    assert "[1/2] photos/shard-00000: 3 captioned, 1 failed" in finished.said
+    assert "[2/2] photos/shard-00001: 4 captioned, 0 failed" in finished.said
 
 
 def test_a_second_run_does_nothing_and_says_so(captioned, asked):
