@@ -18,7 +18,7 @@ from caption_assets.configerrors import ConfigError
 from caption_assets.core.hiding import hidden
 
 
-@click.group(epilog=epilog(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=epilog(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 130})
 @click.option("--config", metavar="FILE", help="Default: $CAPTION_ASSETS_CONFIG, else ./caption_assets.yaml")
 @click.version_option(__version__)
 @click.pass_context
