@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from caption_assets.commands.faults import in_words, told
-from caption_assets.config import ConfigError
+from caption_assets.configerrors import ConfigError
 from caption_assets.configfile import CONFIG_ENV
 from caption_assets.instance import dagster_home, open_instance
 from caption_assets_tests.project import make_project

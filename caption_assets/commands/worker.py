@@ -26,7 +26,7 @@ def main() -> None:
     answers = _private_stdout()
     _show_waiting()
     from caption_assets.commands.faults import told
-    from caption_assets.config import ConfigError
+    from caption_assets.configerrors import ConfigError
     from caption_assets.display import plain
 
     try:
