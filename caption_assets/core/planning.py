@@ -29,7 +29,7 @@ from caption_assets.core.plan.sharding import (
     records_of,
     tar_groups,
 )
-from caption_assets.core.sources.listing import TEXT, detect, files_of
+from caption_assets.core.sources.listing import TEXT, detect, files_of, possible_roots, root_of
 from caption_assets.core.sources.names import tar_stem
 
 __all__ = ["Plan", "PlanEntry", "PlanError", "PlanResult", "SourceChanged", "load_plan", "make_plan", "new_objects"]
@@ -186,7 +186,7 @@ def _plan_kind(
     comparison = Comparison(result.plan, planned_kind(kind))
     writer = GenerationWriter(objects, layout, len(result.plan.generations), planned_kind(kind), dict.fromkeys(sources, kind))
     keys = Keys(result.plan, spec)
-    fresh = _settled(comparison.new(files), newest, result)
+    fresh = _settled(_not_moved(comparison.new(files), spec, result.plan), newest, result)
     try:
         for shard in _shards(objects, spec, keys, planned_kind(kind), fresh, stems, hold_back, result, writer):
             writer.add(shard)
@@ -198,6 +198,22 @@ def _plan_kind(
         raise PlanError(f"{', '.join(sources)}: holds no {planned_kind(kind)} files ({ignored.total()} others)")
     result.ignored += ignored
     result.take(comparison)
+
+
+def _not_moved(batches: Iterator[pa.RecordBatch], spec: DatasetConfig, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Raises PlanError where the config names another source than was planned, and a file has the place below its root that a
+    planned file has: records would be asked, and paid for, again under ids that are taken. Looks at one file of each batch."""
+    roots = {root for source in plan.kinds if source not in spec.source for root in possible_roots(source)}
+    for batch in batches:
+        uri = batch.column("uri")[0].as_py()
+        name = uri[len(root_of(spec, uri)) :]
+        for planned in sorted(f"{root}{name}" for root in roots):
+            if planned != uri and plan.shards_of(planned):
+                raise PlanError(
+                    f"{uri}: is planned as {planned}, and a source that was moved would be asked anew. Put it back (a link will "
+                    "do); if these are other pictures, name both sources in a list, or make a dataset of their own"
+                )
+        yield batch
 
 
 def _settled(batches: Iterator[pa.RecordBatch], newest: float, result: PlanResult) -> Iterator[pa.RecordBatch]:

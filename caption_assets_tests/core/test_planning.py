@@ -231,6 +231,28 @@ def test_several_sources_of_several_formats(tmp_path: Path) -> None:
     assert collect(sources, tmp_path / "store").shards == got.shards
 
 
+@pytest.mark.parametrize("written", ["photos", "photos/", "photos/*.jpg"])
+def test_a_source_that_was_moved_is_not_planned_again(tmp_path: Path, written: str) -> None:
+    write(tmp_path / "a/photos", {f"{n}.jpg": picture(n) for n in range(3)})
+    before = plan(tmp_path, f"{tmp_path}/a/{written}").plan.shards
+    (tmp_path / "a").rename(tmp_path / "b")
+    with pytest.raises(PlanError, match=f"{tmp_path}/b/photos/0.jpg: is planned as {tmp_path}/a/photos/0.jpg, .*Put it back"):
+        plan(tmp_path, f"{tmp_path}/b/{written}")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    result = plan(tmp_path, f"{tmp_path}/a/{written}")
+    assert result.plan.shards == before and not result.problems
+
+
+def test_a_source_may_become_larger_or_one_of_a_list(tmp_path: Path) -> None:
+    write(tmp_path / "in/a", {f"{n}.jpg": picture(n) for n in range(3)})
+    write(tmp_path / "in/b", {f"{n}.jpg": picture(n) for n in range(3, 6)})
+    assert len(plan(tmp_path, f"{tmp_path}/in/a/").plan.shards) == 1
+    assert len(plan(tmp_path, [f"{tmp_path}/in/a/", f"{tmp_path}/in/b/"]).plan.shards) == 2
+    write(tmp_path / "in/c", {"0.jpg": picture(7)})
+    result = plan(tmp_path, f"{tmp_path}/in/")
+    assert result.new_files == 1 and not result.problems
+
+
 def test_a_source_keeps_the_format_it_was_planned_with(tmp_path: Path) -> None:
     write(tmp_path / "in", {"a.jpg": picture(0)})
     plan(tmp_path)
