@@ -63,7 +63,7 @@ def test_links_are_followed_but_never_in_a_circle(objects: ObjectStore, tmp_path
     (tmp_path / "file").symlink_to("real/x")
     assert listed(objects, tmp_path) == [f"{tmp_path}/{p}" for p in ("file", "link/self", "link/x", "real/self", "real/x")]
     assert objects.read(f"{tmp_path}/link/x") == b"x"
-    with pytest.raises(ObjectError, match="real/self: cannot be read"):
+    with pytest.raises(NotAFile, match="real/self: is not a file"):
         objects.read(f"{tmp_path}/real/self")
 
 
@@ -128,6 +128,26 @@ def test_what_is_not_there_is_missing(objects: ObjectStore, tmp_path: Path) -> N
             with pytest.raises(NotAFile):
                 ask(uri)
     objects.delete(f"{tmp_path}/nope")
+
+
+@pytest.mark.parametrize("made", ["a file", "a link that leads nowhere", "a link that leads nowhere, to itself"])
+def test_what_stands_where_a_folder_should_be_is_named(objects: ObjectStore, tmp_path: Path, made: str) -> None:
+    place, file = tmp_path / "store", tmp_path / "x"
+    file.write_bytes(b"")
+    if made == "a file":
+        place.write_bytes(b"")
+    else:
+        place.symlink_to("store" if "itself" in made else "gone")
+    for put in (
+        lambda uri: objects.put(uri, b""),
+        lambda uri: objects.put_new(uri, b""),
+        lambda uri: objects.put_file(uri, file),
+    ):
+        for uri in (f"{place}/x", f"{place}/d/e/x"):
+            with pytest.raises(ObjectError, match=f"^{uri}: cannot be written: {place} is {made.partition(',')[0]}"):
+                put(uri)
+    if "itself" not in made:
+        assert listed(objects, place / "d") == []
 
 
 def test_a_full_disk_stays_itself_and_leaves_nothing(

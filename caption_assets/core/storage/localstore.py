@@ -34,6 +34,8 @@ READ_THREADS = 4
 TEMPORARY = ".caption-assets-"
 # What says something about this machine and nothing about the object: the run must stop.
 _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# A folder, a file among the folders above, a socket, a link that leads in a circle.
+_NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ELOOP)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -197,7 +199,7 @@ def _identities(folder: str, above: tuple[tuple[int, int], ...]) -> tuple[tuple[
     """Those of the folders above and its own; empty where it is gone or one of them (a link that leads in a circle)."""
     try:
         stat = os.stat(native_path(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     own = (stat.st_dev, stat.st_ino)
     return () if own in above else (*above, own)
@@ -264,10 +266,11 @@ class _local_errors:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and self.verb == "written" and (why := _in_the_way(self.uri)):
+            raise ObjectError(f"{self.uri}: cannot be written: {why}") from error
         if isinstance(error, FileNotFoundError):
             raise ObjectMissing(f"{self.uri}: does not exist") from error
-        no_file = isinstance(error, (IsADirectoryError, NotADirectoryError))
-        if no_file or (isinstance(error, OSError) and error.errno == errno.ENXIO):  # a folder; a socket
+        if isinstance(error, OSError) and error.errno in _NO_FILE:
             raise NotAFile(f"{self.uri}: is not a file") from error
         if isinstance(error, ValueError):  # a NUL, or a character that no file name has
             raise ObjectMissing(f"{self.uri!r}: is no file name") from error
@@ -277,6 +280,15 @@ class _local_errors:
             raise MachineFault(error.errno, error.strerror or "fails", self.uri) from error
         if isinstance(error, OSError):
             raise ObjectError(f"{self.uri}: cannot be {self.verb}: {error.strerror or error}") from error
+
+
+def _in_the_way(uri: str) -> str | None:
+    """What stands where a file's folders should be: a disk that is not mounted leaves a link to nothing."""
+    for folder in reversed(Path(uri).parents):
+        if os.path.lexists(folder) and not os.path.isdir(folder):
+            what = "a link that leads nowhere" if os.path.islink(folder) else "a file"
+            return f"{folder} is {what}, and a folder is wanted there"
+    return None
 
 
 def _write(path: str, data: bytes) -> None:
