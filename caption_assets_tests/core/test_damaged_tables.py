@@ -1,5 +1,6 @@
 """Tables of the store that hold other bytes than were written: named with the way out, or made again; never a traceback."""
 
+import json
 import os
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from caption_assets.commands.faults import told
 from caption_assets.config import EngineConfig
 from caption_assets.core.damage import Damaged
 from caption_assets.core.exports.exporting import verify
+from caption_assets.core.exports.target import listed, sum_up
 from caption_assets.core.layout import Layout
 from caption_assets.core.modelpin import pinned_revision
 from caption_assets.core.planning import load_plan, make_plan
@@ -156,7 +158,21 @@ def test_a_damaged_pin_stops_what_needs_it_and_nothing_else(planned, said):
     assert b"stub@" in OBJECTS.read(layout.model)
 
 
-def test_a_damaged_summary_of_an_export_is_named(tmp_path):
-    (tmp_path / "export.json").write_text('{"shards": ')
+SUMMARY = {"format": "jsonl", "dataset": "photos", "records": 0, "files": 0, "bytes": 0}
+
+
+@pytest.mark.parametrize("said", ['{"shards": ', "{}", {**SUMMARY, "shards": []}, {**SUMMARY, "shards": {"s": {"records": 1}}}])
+def test_a_damaged_summary_of_an_export_is_named(said, tmp_path):
+    (tmp_path / "export.json").write_text(said if isinstance(said, str) else json.dumps(said))
     with pytest.raises(Damaged, match=r"export.json: is damaged .* export again"):
         verify(OBJECTS, str(tmp_path), "photos")
+
+
+@pytest.mark.parametrize("name", ["s.json", "s.jsonl"])
+@pytest.mark.parametrize("said", ["{", '{"records": 1}\n{'])
+def test_a_damaged_note_or_list_of_an_export_is_named(name, said, tmp_path):
+    (tmp_path / ".export").mkdir()
+    (tmp_path / ".export" / name).write_text(said)
+    with pytest.raises(Damaged, match=rf"\.export/{name}: is damaged .* export again"):
+        list(listed(OBJECTS, f"{tmp_path}/", "s"))
+        sum_up(OBJECTS, f"{tmp_path}/", {})

@@ -15,7 +15,6 @@ import duckdb
 
 from caption_assets.config import DatasetConfig
 from caption_assets.core.columns import REASONS
-from caption_assets.core.damage import read_json
 from caption_assets.core.exports import csv, hf, imagefolder, jsonl, lance, parquet, sidecars, webdataset, webshart
 from caption_assets.core.exports.job import Options, ShardJob, check_tars
 from caption_assets.core.exports.selection import ExportError, Selection, outputs_of
@@ -30,6 +29,7 @@ from caption_assets.core.exports.target import (
     note_uri,
     noted,
     sum_up,
+    summary_of,
 )
 from caption_assets.core.layout import Layout
 from caption_assets.core.merging import read_pair
@@ -137,10 +137,9 @@ def verify(objects: ObjectStore, to: str, dataset: str) -> tuple[dict[str, Any],
     """Reads an export back: its export.json, and what is wrong with its files (missing, other size, other bytes, other sums).
     Raises ExportError where `to` holds none of this dataset."""
     folder = _absolute(to)
-    try:
-        summary = read_json(objects, folder + SUMMARY, "remove it and export again")
-    except ObjectMissing:
-        raise ExportError(f"{folder} holds no export: there is no {SUMMARY}") from None
+    summary = summary_of(objects, folder)
+    if summary is None:
+        raise ExportError(f"{folder} holds no export: there is no {SUMMARY}")
     if summary["dataset"] != dataset:
         raise ExportError(f"{folder} holds an export of {summary['dataset']}, not of {dataset}")
     left = [shard for shard in noted(objects, folder) if shard not in summary["shards"]]

@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from caption_assets.core.damage import read_json
+from caption_assets.core.damage import Damaged, read_json
 from caption_assets.core.exports.selection import ExportError
 from caption_assets.core.objectstore import ObjectMissing, ObjectStore, scratch_dir
 
 SUMMARY = "export.json"
 NOTES = ".export/"
+SUMMARY_KEYS = ("format", "dataset", "records", "files", "bytes", "shards")
+NOTE_KEYS = ("recipe", "fingerprint", "records", "files", "bytes", "list_sha256", "left_out", "left_out_examples")
+AGAIN = "remove it and export again"
 PUTS_AHEAD = 16
 
 
@@ -104,28 +107,31 @@ def list_uri(folder: str, shard: str) -> str:
 
 def note(objects: ObjectStore, folder: str, shard: str) -> dict[str, Any] | None:
     """What an export says of a shard; None where it is not in it."""
-    return _read(objects, note_uri(folder, shard))
+    return _read(objects, note_uri(folder, shard), NOTE_KEYS)
 
 
 def listed(objects: ObjectStore, folder: str, shard: str) -> Iterator[dict[str, Any]]:
     """The files of a shard: name, bytes, sha256, records."""
+    uri = list_uri(folder, shard)
     try:
-        with objects.open(list_uri(folder, shard)) as lines:
+        with objects.open(uri) as lines:
             yield from (json.loads(line) for line in lines)
     except ObjectMissing:
         return
+    except ValueError as error:
+        raise Damaged(uri, error, AGAIN) from None
 
 
 def begin(objects: ObjectStore, folder: str, head: dict[str, Any]) -> None:
     """Claims an empty folder, or finds that it holds this very export; one that ended before its first file holds none. Raises
     ExportError."""
     empty = {**head, "records": 0, "files": 0, "bytes": 0, "recipes": {}, "shards": {}}
-    found = _read(objects, folder + SUMMARY)
+    found = summary_of(objects, folder)
     if found is None:
         other = next(iter(objects.list(folder)), None)
         if other is None and objects.put_new(folder + SUMMARY, _json(empty)):
             return
-        found = _read(objects, folder + SUMMARY)  # another shard's export may have begun meanwhile
+        found = summary_of(objects, folder)  # another shard's export may have begun meanwhile
         if found is None:
             raise ExportError(f"{folder} is not empty and is no export ({other and other.uri}): choose an empty or new folder")
     for key, value in head.items():
@@ -142,7 +148,7 @@ def sum_up(objects: ObjectStore, folder: str, head: dict[str, Any]) -> dict[str,
     """Writes export.json from the shards' notes. Several runs may do so at once: whoever is last has seen all notes."""
     while True:
         before = noted(objects, folder)
-        known = (_read(objects, folder + SUMMARY) or {}).get("shards", {})
+        known = (summary_of(objects, folder) or {}).get("shards", {})
         shards: dict[str, Any] = {}
         for shard, etag in before.items():
             old = known.get(shard, {})
@@ -174,9 +180,18 @@ def file_sha256(path: Path) -> str:
         return digest.hexdigest()
 
 
-def _read(objects: ObjectStore, uri: str) -> dict[str, Any] | None:
+def summary_of(objects: ObjectStore, folder: str) -> dict[str, Any] | None:
+    """What an export's export.json says; None where there is none. Raises Damaged."""
+    found = _read(objects, folder + SUMMARY, SUMMARY_KEYS)
+    shards = found["shards"] if found else {}
+    if not isinstance(shards, dict) or not all(isinstance(s, dict) and s.keys() >= set(NOTE_KEYS) for s in shards.values()):
+        raise Damaged(folder + SUMMARY, "it does not say what its shards hold", AGAIN)
+    return found
+
+
+def _read(objects: ObjectStore, uri: str, keys: Collection[str]) -> dict[str, Any] | None:
     try:
-        return read_json(objects, uri, "remove it and export again")
+        return read_json(objects, uri, AGAIN, keys)
     except ObjectMissing:
         return None
 
