@@ -149,7 +149,7 @@ def test_each_check_is_decided_where_its_asset_is_made(room):
 
 
 def test_grids_are_looked_at_alone_and_damage_is_told(room):
-    """As the check's own button does it, and by a job that needs no config."""
+    """By a run of the check alone, and by a job that needs no config."""
     asked, key = len(room.stub.log), dg.AssetKey(["photos", "concat_grids"])
     before = room.instance.fetch_materializations(key, limit=10).records
     path = Path(room.ds.layout.grid_tar(SHARD, 0))

@@ -63,8 +63,10 @@ class ShardRun:
 
     @contextmanager
     def lease(self) -> Iterator[None]:
-        """Holds the shard against other runs, and is this run's heartbeat. Says who holds it when it is taken."""
+        """Holds the shard against other runs, and is this run's heartbeat. Says who holds it when it is taken, and what to do
+        about a source that has changed, before any traceback."""
         from caption_assets.core.loop.leases import LeaseHeld, hold
+        from caption_assets.core.plan.plans import PlanError
 
         try:
             with hold(self.objects, self.ds.layout.lease(self.key), self.run_id, wait_s=self._patience()):
@@ -72,6 +74,8 @@ class ShardRun:
         except LeaseHeld as held:
             metadata = {HELD_BY: held.lease.run_id}
             raise dg.Failure(f"{self.ds.name}/{self.key}: {held}", metadata=metadata, allow_retries=False) from None
+        except PlanError as error:
+            raise dg.Failure(str(error), allow_retries=False) from None
 
     def _patience(self) -> float:
         """Seconds to wait for a lease in the way: none for a run at work; that of a run which has ended will run out. A cluster's

@@ -9,6 +9,7 @@ from typing import Any
 
 from caption_assets.commands import terminal
 from caption_assets.commands.workplace import DONE, Workplace
+from caption_assets.core.report.text import brief
 from caption_assets.display import plain
 from caption_assets.liveness import clear_dead_runs
 from caption_assets.partitions import Dataset
@@ -56,8 +57,8 @@ def say(found: list[Seen]) -> None:
         costs = _costs(seen)
         if "gpu_hours_per_million" in costs:
             print(
-                f"{seen.ds.name}: {costs['gpu_hours']:,.2f} GPU-hours so far, "
-                f"{costs['gpu_hours_per_million']:,.1f} for a million pictures"
+                f"{seen.ds.name}: {brief(costs['gpu_hours'])} GPU-hours so far, "
+                f"{brief(costs['gpu_hours_per_million'])} for a million pictures"
             )
         for who, shards in _people(seen).items():
             shown = ", ".join(shards[:SHOWN]) + (f" and {len(shards) - SHOWN} more" if len(shards) > SHOWN else "")

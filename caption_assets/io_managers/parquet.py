@@ -33,10 +33,14 @@ class ParquetIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: "RecordStream | Path | TableHandle") -> None:
         from caption_assets.core import tables
+        from caption_assets.core.plan.plans import PlanError
 
         objects, uri = self.objects.objects, self.address(context)
         if isinstance(obj, (tables.RecordStream, tables.TableHandle)):
-            handle = obj if isinstance(obj, tables.TableHandle) else tables.write_parquet(objects, uri, obj)
+            try:
+                handle = obj if isinstance(obj, tables.TableHandle) else tables.write_parquet(objects, uri, obj)
+            except PlanError as error:  # a stream's source is read here; what it says comes before any traceback
+                raise dg.Failure(str(error), allow_retries=False) from None
             figures = plain_metadata(handle.summary)
         else:  # whoever made the file tells its figures
             objects.put_file(uri, obj)

@@ -53,10 +53,16 @@ def test_no_grids_are_made_of_a_file_that_changed_after_its_manifest(tmp_path):
         assert defs.resolve_job_def("photos_plan").execute_in_process(instance=instance).success
         prepare = defs.resolve_job_def("photos_prepare_shard")
         selected = {"instance": instance, "partition_key": "a", "raise_on_error": False}
+
+        def refused() -> tuple[str, str]:
+            """The step that failed, and what the UI shows above any traceback."""
+            (failure,) = [e for e in prepare.execute_in_process(**selected).all_events if e.is_step_failure]
+            return failure.step_key, failure.event_specific_data.user_failure_data.description
+
         assert prepare.execute_in_process(asset_selection=[ds.key("manifest")], **selected).success
         write_tar(tar, [("one", jpeg(2)), ("two", jpeg(3))])
-        refused = prepare.execute_in_process(**selected)
-        (failure,) = [event for event in refused.all_events if event.is_step_failure]
-        assert failure.step_key == "photos__concat_grids"
-        assert f"--accept-changed {tar}" in failure.event_specific_data.error_display_string
+        step, said = refused()
+        assert step == "photos__concat_grids" and said.startswith(str(tar)) and f"--accept-changed {tar}" in said
+        ObjectStore().delete(ds.layout.manifest("a"))
+        assert refused() == ("photos__manifest", said)
     assert not ObjectStore().exists(ds.layout.mapping("a"))
