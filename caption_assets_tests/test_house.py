@@ -9,15 +9,19 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from caption_assets.cli import cli
 
 tomllib = pytest.importorskip("tomllib")
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "caption_assets"
 CORE = PACKAGE / "core"
+SHOWN = re.compile(r"(?:^ *|`)(?:[\w./]+/)?caption-assets ([a-z-][\w./:*,-]*(?: [\w./:*,-]+)*)", re.MULTILINE)
 READ_PLAN = "caption_assets.core.plan.plans"
 """A word that all share."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -116,3 +120,14 @@ def test_paths_in_docs_exist(page):
         named = [word for word in words if re.fullmatch(r"[\w./-]+(\.py|/)", word) and not word.startswith(("/", "./", "~"))]
         gone += [name for name in named if not any((root / name).exists() for root in (ROOT, PACKAGE, CORE))]
     assert not gone
+
+
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+
+
+@pytest.mark.parametrize("line", sorted({line for page in PAGES for line in SHOWN.findall(page.read_text())}))
+def test_commands_in_docs_are_read_as_commands(line):
+    context = cli.make_context("caption-assets", line.split())
+    while isinstance(context.command, click.Group):
+        name, command, arguments = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, arguments, parent=context)
