@@ -50,6 +50,22 @@ def test_a_home_that_dagster_does_not_find_is_refused(name, tmp_path, monkeypatc
         dagster_home(tmp_path / name / "caption_assets.yaml")
 
 
+@pytest.mark.parametrize("lost", ["the folder", "the databases"])
+def test_records_that_are_lost_while_a_command_works_are_told(prepared, lost, tmp_path, monkeypatch):
+    home = shutil.copytree(prepared, tmp_path / "home")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with open_instance(home) as instance:
+        if lost == "the folder":
+            shutil.rmtree(home)
+        else:
+            for file in home.rglob("*.db"):
+                file.unlink()
+        for ask in (lambda: instance.get_run_by_id("r"), lambda: instance.get_runs(limit=1)):
+            with pytest.raises(Exception) as error:
+                ask()
+            assert str(told(error.value)).startswith(f"{home}: Dagster's records ")
+
+
 @pytest.mark.parametrize("damage", ["garbage", "a hole"])
 def test_damaged_records_are_named_with_the_way_out(prepared, damage, tmp_path, monkeypatch):
     home = shutil.copytree(prepared, tmp_path / "home")

@@ -52,12 +52,16 @@ def told(error: BaseException) -> str | None:
 
 def _of_records(error: BaseException) -> str | None:
     """Of Dagster's records: SQLite files that cannot be written, or a PostgreSQL that does not answer."""
-    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
+    home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
+    if type(error).__module__.startswith(("dagster.", "sqlalchemy.")) and not os.path.isdir(home):
+        return f"{home}: Dagster's records are gone: run again, which tells Dagster what the store holds"
+    if isinstance(error, NoSuchTableError):
+        return f"{home}: Dagster's records are damaged: no such table: {error}: {_ANEW}"
     if not isinstance(error, DBAPIError):
         return None
     said = next(iter(str(error.orig).strip().splitlines()), "")
-    home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
     for words, remedy in _SQLITE.items():
         if words in said:
             return f"{home}: Dagster's records cannot be kept there: {said}: {remedy}, or set DAGSTER_HOME to another folder"
