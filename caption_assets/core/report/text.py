@@ -33,7 +33,11 @@ def number(value: float | None, digits: int = 0) -> str:
 
 def brief(value: float | None) -> str:
     """Three digits that count, so that a column of them is even; – for none."""
-    return "–" if value is None else f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}" if value else "0"
+    if not value:
+        return "–" if value is None else "0"
+    if value < 0.0001:
+        return "< 0.0001"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def share(part: float | None) -> str:

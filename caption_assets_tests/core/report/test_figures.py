@@ -107,8 +107,8 @@ def test_figures_for_people():
     ]
     assert [text.share(s) for s in (None, 0.99999, 1, 0.5)] == ["–", "99.9 %", "100.0 %", "50.0 %"]
     assert [text.setting(v) for v in (True, None, [], ["a"], 0.7)] == ["on", "any", "none", "a", "0.7"]
-    assert [text.brief(v) for v in (None, 0.0, 0.001234, 12.345, 50.0, 99.96, 1234.5)] == [
-        "–", "0", "0.00123", "12.3", "50.0", "100", "1,234",
+    assert [text.brief(v) for v in (None, 0.0, 4.4e-05, 0.0001, 0.001234, 12.345, 50.0, 99.96, 1234.5)] == [
+        "–", "0", "< 0.0001", "0.000100", "0.00123", "12.3", "50.0", "100", "1,234",
     ]  # fmt: skip
     assert (text.number(1234.5, 1), text.plural(1, "shard"), text.plural(1200, "shard")) == ("1,234.5", "1 shard", "1,200 shards")
 
