@@ -117,7 +117,7 @@ def _run_shards(
     place: Workplace, workers: Workers, ds: Dataset, plan: Plan, todo: Todo, outcome: Outcome, tags: dict[str, str] | None = None
 ) -> None:
     if not todo:
-        print(f"{ds.name}: nothing is left to do")
+        print(f"{ds.name}: nothing to do")
         return _index(place, workers, ds, outcome)
     counts = _counted(place, ds, todo)
     print(f"{ds.name}: {plural(len(todo), 'shard')} to do, {_requests(todo, counts)}", flush=True)
@@ -215,7 +215,7 @@ def _say_dry_run(place: Workplace, ds: Dataset, todo: Todo) -> None:
     from caption_assets.core.captioning import Pending
 
     if not todo:
-        print(f"{ds.name}: nothing is left to do")
+        print(f"{ds.name}: nothing to do")
         return
     print(f"{ds.name}: {plural(len(todo), 'shard')} to do")
     rows, total, unknown = [], Pending(), 0
