@@ -119,8 +119,8 @@ def small_disk(folder: Path, kilobytes: int):
 
 def test_a_store_on_a_full_disk(project):
     with small_disk(project.store, 4):
-        full = f"{project.store}/photos/model.json: No space left on device: make room there, or set store to another disk"
-        refused(project, full, "what was stored is kept")
+        full = "No space left on device: make room there, or set store to another disk"
+        refused(project, f"{project.store}/photos/", full, "what was stored is kept")
 
 
 def test_dagsters_records_on_a_full_disk(project, tmp_path):

@@ -55,7 +55,8 @@ def _of_records(error: BaseException) -> str | None:
     from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
     home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
-    if type(error).__module__.startswith(("dagster.", "sqlalchemy.")) and not os.path.isdir(home):
+    gone = "DAGSTER_HOME" in os.environ and not os.path.isdir(home)
+    if gone and type(error).__module__.startswith(("dagster.", "sqlalchemy.")):
         return f"{home}: Dagster's records are gone: run again, which tells Dagster what the store holds"
     if isinstance(error, NoSuchTableError):
         return f"{home}: Dagster's records are damaged: no such table: {error}: {_ANEW}"
