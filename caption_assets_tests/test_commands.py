@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,25 @@ def test_a_killed_run_goes_on_where_it_was(stub, tmp_path, asked):
     assert "24 captioned, 0 failed" in said
     assert asked()["grid"] <= 6 + 1 + 3, "what was stored is not asked again"
     assert len(project.rows("merged")) == 24
+
+
+def test_nobody_waits_for_the_slots_of_workers_that_are_killed(stub, tmp_path, asked):
+    project = make_project(tmp_path, stub.url, pictures=16, shard_size=4)
+    stub.latency = (3.0, 3.0)
+    try:
+        process = project.start("run")
+        for _ in range(2):  # as many as there are pool slots
+            before = asked()["grid"]
+            wait_until(lambda before=before: asked()["grid"] > before)
+            for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                if b"commands.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
+        stub.latency = (0.0, 0.0)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        stub.latency = (0.0, 0.0)
+    assert process.returncode == 1 and output.count("its process has ended; run again") >= 2, output
+    assert "done" in {shard["status"] for shard in project.status().values()}
 
 
 def test_an_interrupt_ends_the_loop_and_the_next_run_goes_on(stub, tmp_path, asked):

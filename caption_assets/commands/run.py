@@ -99,10 +99,20 @@ def _run_one(place: Workplace, workers: Workers, task: Task) -> bool:
     def ended(task: Task, end: Ended) -> None:
         successes.append(end.success)
         if not end.success:
-            terminal.failure(place.instance, end.run_id, task.title)
+            _failure(place, task, end)
 
     workers.run([task], ended)
     return all(successes)
+
+
+def _failure(place: Workplace, task: Task, end: Ended) -> bool:
+    """Says what went wrong; True when other shards would fail alike. A worker that was killed leaves its run at work, with a pool
+    slot that the others would wait for."""
+    from caption_assets.liveness import clear_dead_runs
+
+    if end.run_id is None:
+        clear_dead_runs(place.instance, place.datasets, place.objects)
+    return terminal.failure(place.instance, end.run_id, task.title)
 
 
 def _todo(place: Workplace, ds: Dataset, chosen: list[str]) -> Todo:
@@ -134,7 +144,7 @@ def _run_shards(
             terminal.shard_line(place.instance, ds, str(task.shard), number, len(todo), left, end.done_by)
             return
         outcome.failed.append(task.title)
-        if terminal.failure(place.instance, end.run_id, task.title) and (left_out := workers.drop_waiting()):
+        if _failure(place, task, end) and (left_out := workers.drop_waiting()):
             print(f"{ds.name}: {left_out} more shards would fail alike and were not begun", flush=True)
 
     tasks = [Task(ds.name, "caption_shard", needs, shard, tags or {}, known) for shard, needs, known in todo]

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,23 +67,26 @@ class Worker:
 
     def _listen(self, events: Events) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            events.put((self, json.loads(line)))
-        events.put((self, {"event": "gone"}))
+        try:
+            for line in self.process.stdout:
+                events.put((self, json.loads(line)))
+        except ValueError:  # it was killed within a line
+            pass
+        finally:
+            events.put((self, {"event": "gone"}))
 
     def give(self, task: Task) -> None:
         assert self.process.stdin is not None
         self.task = task
-        self.process.stdin.write(json.dumps({**vars(task), "assets": list(task.assets)}) + "\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has just ended: the task ends as that is heard
+            self.process.stdin.write(json.dumps({**vars(task), "assets": list(task.assets)}) + "\n")
+            self.process.stdin.flush()
 
     def close(self) -> None:
         """No more tasks."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
 
     def interrupt(self) -> None:
         """The run at work is given up, after what was answered is stored. Said again when it was not heard: an exception that
@@ -149,6 +153,7 @@ class Workers:
                 continue
             if message.pop("event") == "gone":
                 self._workers.remove(worker)
+                worker.process.wait()  # so that its run is seen to be dead
             worker.task = None
             if task:
                 ended(task, Ended(**message))
