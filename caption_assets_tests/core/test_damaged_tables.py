@@ -13,7 +13,7 @@ from caption_assets.commands.faults import told
 from caption_assets.config import EngineConfig
 from caption_assets.core.damage import Damaged
 from caption_assets.core.exports.exporting import verify
-from caption_assets.core.exports.target import listed, sum_up
+from caption_assets.core.exports.target import NOTE_KEYS, listed, sum_up
 from caption_assets.core.layout import Layout
 from caption_assets.core.modelpin import pinned_revision
 from caption_assets.core.planning import load_plan, make_plan
@@ -159,9 +159,13 @@ def test_a_damaged_pin_stops_what_needs_it_and_nothing_else(planned, said):
 
 
 SUMMARY = {"format": "jsonl", "dataset": "photos", "records": 0, "files": 0, "bytes": 0}
+WORDS = dict.fromkeys(NOTE_KEYS, "many")
 
 
-@pytest.mark.parametrize("said", ['{"shards": ', "{}", {**SUMMARY, "shards": []}, {**SUMMARY, "shards": {"s": {"records": 1}}}])
+@pytest.mark.parametrize(
+    "said",
+    ['{"shards": ', "{}", {**SUMMARY, "shards": []}, {**SUMMARY, "shards": {"s": {}}}, {**SUMMARY, "shards": {"s": WORDS}}],
+)
 def test_a_damaged_summary_of_an_export_is_named(said, tmp_path):
     (tmp_path / "export.json").write_text(said if isinstance(said, str) else json.dumps(said))
     with pytest.raises(Damaged, match=r"export.json: is damaged .* export again"):

@@ -184,9 +184,14 @@ def summary_of(objects: ObjectStore, folder: str) -> dict[str, Any] | None:
     """What an export's export.json says; None where there is none. Raises Damaged."""
     found = _read(objects, folder + SUMMARY, SUMMARY_KEYS)
     shards = found["shards"] if found else {}
-    if not isinstance(shards, dict) or not all(isinstance(s, dict) and s.keys() >= set(NOTE_KEYS) for s in shards.values()):
+    if not isinstance(shards, dict) or not all(_whole(entry) for entry in shards.values()):
         raise Damaged(folder + SUMMARY, "it does not say what its shards hold", AGAIN)
     return found
+
+
+def _whole(entry: Any) -> bool:
+    counts = ("records", "files", "bytes")
+    return isinstance(entry, dict) and entry.keys() >= set(NOTE_KEYS) and all(isinstance(entry[key], int) for key in counts)
 
 
 def _read(objects: ObjectStore, uri: str, keys: Collection[str]) -> dict[str, Any] | None:
