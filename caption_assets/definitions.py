@@ -15,6 +15,7 @@ from caption_assets.io_managers.duckdb import DuckDBIOManager
 from caption_assets.io_managers.parquet import ParquetIOManager
 from caption_assets.jobs import dataset_jobs
 from caption_assets.partitions import Dataset
+from caption_assets.poolwaits import sleep_for_slots
 from caption_assets.resources.engine import CaptionEngine
 from caption_assets.resources.store import StoreResource
 from caption_assets.schedules import build_schedules
@@ -46,6 +47,7 @@ def build(config: Config) -> dg.Definitions:
 
 
 wait_for_locks()
+sleep_for_slots()
 config = load_config()
 if not config.datasets:
     dg.get_dagster_logger("caption_assets").warning(

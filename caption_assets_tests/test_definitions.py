@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
 
 from caption_assets.config import Config
 from caption_assets.definitions import build
@@ -51,6 +52,15 @@ def test_asking_a_model_waits_in_the_gpu_pool_and_nothing_else_does(two):
     pools = {key.path[1]: graph.get(key).pools for key in graph.get_all_asset_keys() if key.path[0] == "photos"}
     assert {asset for asset, found in pools.items() if found} == {"captions", "recaptions"}
     assert pools["captions"] == {"gpu"}
+
+
+def test_a_run_that_waits_for_a_slot_sleeps():
+    """Else it takes a core from the runs that it waits for."""
+    with dg.instance_for_test() as instance:
+        instance.event_log_storage.set_concurrency_slots("gpu", 0)
+        with InstanceConcurrencyContext(instance, dg.DagsterRun("photos_caption_shard")) as waiting:
+            assert not waiting.claim("gpu", "captions")
+            assert 0 < waiting.interval_to_next_pending_claim_check() <= 0.5
 
 
 def test_tables_say_what_a_row_is_and_which_columns_they_have(two):
