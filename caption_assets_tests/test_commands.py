@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from caption_assets.cli import main
@@ -75,7 +76,11 @@ def test_losing_dagsters_records_loses_nothing(captioned, copy, asked):
 
 def test_what_the_store_lost_is_missing_and_made_again_from_the_replies(copy, asked):
     (copy.store / "photos/merged/shard-00001.parquet").unlink()
-    assert "1 lost there and marked missing" in copy.command("reconcile")
+    with dg.DagsterInstance.from_config(str(copy.folder / ".dagster_home")) as instance:
+        instance.add_dynamic_partitions("photos_shards", ["by-hand"])
+    said = copy.command("reconcile")
+    assert "1 lost there and marked missing" in said
+    assert "no plan knows the partition by-hand, added by hand" in said
     states = copy.status()
     assert states["shard-00000"]["status"] == "done" and states["shard-00001"]["status"] != "done"
     copy.command("run")

@@ -12,7 +12,7 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from caption_assets.commands.workplace import DONE, Workplace
 from caption_assets.core import recipes
-from caption_assets.display import plain_metadata
+from caption_assets.display import plain, plain_metadata
 from caption_assets.materializations import forget_materializations, report_materializations
 from caption_assets.partitions import SHARD_ASSETS, Dataset
 from caption_assets.shards import DatasetState, dataset_state
@@ -36,7 +36,8 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
     from caption_assets.core.plan.plans import load_plan
 
     for ds in place.chosen(names):
-        found = reconcile_dataset(place, ds, load_plan(place.objects, ds.layout))
+        plan = load_plan(place.objects, ds.layout)
+        found = reconcile_dataset(place, ds, plan)
         for asset in SHARD_ASSETS:
             reported, lost = found.reported.get(asset, []), found.lost.get(asset, [])
             if reported or lost:
@@ -44,6 +45,9 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
                 print(f"{ds.name}/{asset}: {found_there}, {gone}")
         if not found.reported and not found.lost:
             print(f"{ds.name}: Dagster and the store agree")
+        for key in sorted(set(place.instance.get_dynamic_partitions(ds.partitions_name)).difference(plan.shards)):
+            remedy = f"`caption-assets plan {ds.name}`, or delete it in the UI (Delete partitions, in the menu of manifest's page)"
+            print(f"{ds.name}: no plan knows the partition {plain(key)}, added by hand: {remedy}")
     return DONE
 
 
