@@ -46,7 +46,7 @@ def reconcile(place: Workplace, names: Sequence[str]) -> int:
         if not found.reported and not found.lost:
             print(f"{ds.name}: Dagster and the store agree")
         for key in sorted(set(place.instance.get_dynamic_partitions(ds.partitions_name)).difference(plan.shards)):
-            remedy = f"`caption-assets plan {ds.name}`, or delete it in the UI (Delete partitions, in the menu of manifest's page)"
+            remedy = f"`caption-assets plan {ds.name}`, or delete it in the UI (Delete partitions, in an asset's menu)"
             print(f"{ds.name}: no plan knows the partition {plain(key)}, added by hand: {remedy}")
     return DONE
 
