@@ -70,7 +70,7 @@ def merge_shard(
             return merged
         keys = [shard, *replaced]
         revoked = read_revoked(objects, layout, keys, merged.warnings).requests
-        reader = AnswerReader(objects, rows, manifest, scratch, revoked, merged.warnings)
+        reader = AnswerReader(objects, rows, manifest, scratch, spec.fields.text, revoked, merged.warnings)
         answers: dict[str, Answers] = {}
         for prompt in spec.prompts:
             folders = [layout.chunks_folder(key, prompt.name, recipes[prompt.name]) for key in keys]

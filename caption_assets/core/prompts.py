@@ -65,10 +65,11 @@ def as_text(value: Any) -> str:
         return ""
 
 
-def record_fields(record_json: str | None) -> Mapping[str, Any]:
+def record_fields(record_json: str | None, text_field: str) -> Mapping[str, Any]:
     """What `{record.NAME}` may name: the manifest's record_json, digits exact; nothing where it is no JSON object.
 
     What a picture's .json file says (field `json`) may be named without `json.`, too, where the record has no such field itself.
+    `text` then is the field text_field (`fields.text`), so that one prompt suits catalogs that name their captions differently.
     """
     try:
         record = _EXACT.decode(record_json) if record_json else {}
@@ -77,7 +78,8 @@ def record_fields(record_json: str | None) -> Mapping[str, Any]:
     if not isinstance(record, dict):
         return {}
     beside = record.get("json")
-    return {**beside, **record} if isinstance(beside, dict) else record
+    fields = {**beside, **record} if isinstance(beside, dict) else record
+    return fields if "text" in fields else {**fields, "text": lookup(fields, text_field)}
 
 
 def sendable(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from caption_assets.core.merging import read_pair
 from caption_assets_tests.core.mergekit import ONE, Collection, one_shard, words
 from caption_assets_tests.core.shardkit import jpeg, write_tar
@@ -113,8 +115,10 @@ def test_duplicates_share_caption_and_failure(tmp_path: Path) -> None:
     assert outcome.result.counts["duplicates"] == 2
 
 
-def test_a_duplicate_with_another_prompt_has_its_own_reply(tmp_path: Path) -> None:
-    collection = Collection(tmp_path, {"prompts": [{"text": "Describe {record.json.title} here."}], "grid": ONE})
+@pytest.mark.parametrize("field", ["json.title", "text"])
+def test_a_duplicate_with_another_prompt_has_its_own_reply(tmp_path: Path, field: str) -> None:
+    prompts = [{"text": f"Describe {{record.{field}}} here."}]
+    collection = Collection(tmp_path, {"prompts": prompts, "grid": ONE, "fields": {"text": "title"}})
     texts = {"a": {"title": "x"}, "b": {"title": "x"}, "c": {"title": "y"}}
     write_tar(collection.source / "t.tar", [("a", jpeg(1)), ("b", jpeg(1)), ("c", jpeg(1))], texts)
     (shard,) = collection.prepare()

@@ -87,11 +87,12 @@ def test_grids_are_not_split_when_that_is_switched_off(tmp_path):
 
 
 def test_single_pictures_and_texts_are_asked_up_to_attempts(tmp_path):
-    prompts = [{"text": "Describe."}, {"name": "line", "text": "A line about {record.json.n}.", "image": False}]
-    shard = make_shard(tmp_path, 2, {"p000": {"n": 1}, "p001": {"n": 2}}, grid=ONE, prompts=prompts, retries={"attempts": 3})
+    prompts = [{"text": "Describe."}, {"name": "line", "text": "A line about {record.text}.", "image": False}]
+    settings = {"grid": ONE, "prompts": prompts, "retries": {"attempts": 3}, "fields": {"text": "json.n"}}
+    shard = make_shard(tmp_path, 2, {"p000": {"n": 1}, "p001": {"n": 2}}, **settings)
     engine = Scripted(lambda request: "")
     shard.captions(engine, "run-a")
-    assert len(engine.take()) == 4
+    assert sorted(request.text for request in engine.take()) == ["A line about 1.", "A line about 2.", "Describe.", "Describe."]
     shard.recaptions(engine, "run-a")
     assert sorted(request.sampling["seed"] for request in engine.take()) == [1] * 4 + [2] * 4
 

@@ -4,7 +4,7 @@ from caption_assets.core.prompts import record_fields, render
 
 
 def shown(record_json: str | None, template: str = "{record.a}") -> str:
-    return render(template, record_fields(record_json), {})[0]
+    return render(template, record_fields(record_json, "about.caption"), {})[0]
 
 
 def test_fields_and_nested_fields() -> None:
@@ -14,6 +14,13 @@ def test_fields_and_nested_fields() -> None:
 def test_what_a_json_file_says_is_named_with_and_without_json() -> None:
     sample = '{"__key__": "k", "json": {"a": "of the file", "txt": "no"}, "txt": "own"}'
     assert shown(sample, "{record.a} {record.json.a} {record.txt} {record.json.txt}") == "of the file of the file own no"
+
+
+def test_text_is_the_field_that_the_config_names_unless_the_record_has_its_own() -> None:
+    assert shown('{"about": {"caption": "a dog"}}', "{record.text}") == "a dog"
+    assert shown('{"json": {"about": {"caption": "a cat"}}}', "{record.text}") == "a cat"
+    assert shown('{"about": {"caption": "a dog"}, "text": "its own"}', "{record.text}") == "its own"
+    assert render("{record.text}", record_fields('{"a": 1}', "about.caption"), {}) == ("", 1)
 
 
 def test_digits_and_depth_and_what_is_no_object() -> None:

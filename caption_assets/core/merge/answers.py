@@ -77,12 +77,14 @@ class Answers:
 
 @dataclass(frozen=True)
 class AnswerReader:
-    """Reads the answers of a shard, one output after the other. revoked: request ids; warnings: what could not be read."""
+    """Reads the answers of a shard, one output after the other. text_field: `fields.text`; revoked: request ids; warnings: what
+    could not be read."""
 
     objects: ObjectStore
     rows: MergeRows
     manifest: TableHandle
     scratch: Path
+    text_field: str
     revoked: set[str]
     warnings: list[str]
 
@@ -138,7 +140,7 @@ class AnswerReader:
                 if None in outputs.values():
                     rendered.append((None, None))
                 else:
-                    text, _ = render(prompt.text, record_fields(record_json), outputs)
+                    text, _ = render(prompt.text, record_fields(record_json, self.text_field), outputs)
                     rendered.append((prompt_sha256(text), sendable(text)))
             texts.append(pa.table([pa.array(c, pa.string()) for c in zip(*rendered, strict=True)], schema=_TEXTS))
         return texts.seal()

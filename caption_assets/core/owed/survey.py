@@ -78,12 +78,13 @@ class Survey:
         """Renders the texts of these records; returns those that can be asked and their texts' hashes."""
         assert self._texts is not None
         kept, shas, uses = [], [], self.prompt.uses
+        text_field = self.rows.job.spec.fields.text
         for index in here.tolist():
             outputs = {name: self._used_text(name, start + index) for name in uses}
             said = {name: text for name, text in outputs.items() if text is not None}
             if len(said) < len(outputs):
                 continue
-            record = record_fields(records[index]) if records else {}
+            record = record_fields(records[index], text_field) if records else {}
             text, missing = render(self.prompt.text, record, said)
             self.missing_fields += missing
             self._texts.put(start + index, text)
