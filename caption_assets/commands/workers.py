@@ -71,7 +71,7 @@ class Worker:
             for line in self.process.stdout:
                 events.put((self, json.loads(line)))
         except ValueError:  # it was killed within a line
-            pass
+            self.process.kill()
         finally:
             events.put((self, {"event": "gone"}))
 
