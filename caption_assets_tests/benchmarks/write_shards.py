@@ -44,7 +44,7 @@ from caption_assets_tests.benchmarks.bigshard import caption
 from caption_assets_tests.benchmarks.reporting import Figure, report
 from caption_assets_tests.benchmarks.timing import Median
 
-QUICK = ("--samples", 5000, "--rounds", 3)
+QUICK = ("--samples", 20_000, "--rounds", 3)
 MAXCOUNT = 2000
 
 
