@@ -8,7 +8,6 @@ parquet files; in S3 these need DuckDB's httpfs, so that `about` says how to mak
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from caption_assets.core.objectstore import ObjectMissing, ObjectStore, scratch_
 from caption_assets.core.recipes import digest
 from caption_assets.core.tables import DamagedTable, TableHandle, literal_path
 
-ROWS_AT_A_TIME = 1 << 14
+ROWS_AT_A_TIME, ROW_GROUP_ROWS = 1 << 14, 122_880
 READERS = 16
 MEMORY_LIMIT = "2GB"
 _TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE"}
@@ -157,8 +156,10 @@ class _Build:
         about = {"kind": kind, "columns": self._columns_digest(), "run_id": self._request.run_id}
         about["made_at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         if kind == "tables":
+            connection.begin()
             self._insert(connection, "captions", self._captions, merged)
             self._insert(connection, "failed", FAILED, failed)
+            connection.commit()
         else:
             statements = [_view("captions", self._captions, merged), _view("failed", FAILED, failed)]
             if "://" in self._layout.root:
@@ -183,25 +184,23 @@ class _Build:
     def _insert(
         self, connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[Column], handles: Mapping[str, TableHandle]
     ) -> None:
-        """Inserts the shards' rows, those of tables with the same columns in one go. Arrow reads: DuckDB checks no sums."""
-        for present, some in itertools.groupby(handles.items(), lambda item: item[1].schema.names):
-            group, errors = list(some), list[Exception]()
-            schema = group[0][1].schema.remove_metadata().insert(0, pa.field("shard", pa.string()))
-            rows = pa.RecordBatchReader.from_batches(schema, self._rows(group, schema, errors))
-            connection.register("rows_of_shards", rows)
+        """Inserts the shards' rows. Arrow reads: DuckDB looks at no checksums."""
+        for shards in _groups(handles):
+            schema, errors = handles[shards[0]].schema.remove_metadata(), list[Exception]()
+            schema = schema.insert(0, pa.field("shard", pa.string()))
+            rows = self._rows({shard: handles[shard] for shard in shards}, schema, errors)
+            connection.register("rows_of_shards", pa.RecordBatchReader.from_batches(schema, rows))
             try:
-                connection.execute(f"INSERT INTO {name} SELECT shard, {_shown(columns, present)} FROM rows_of_shards")  # noqa: S608
+                connection.execute(f"INSERT INTO {name} SELECT shard, {_shown(columns, schema.names)} FROM rows_of_shards")  # noqa: S608
             except duckdb.Error:
                 if errors:
                     raise errors[0] from None
                 raise
 
-    def _rows(
-        self, group: Sequence[tuple[str, TableHandle]], schema: pa.Schema, errors: list[Exception]
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows(self, handles: Mapping[str, TableHandle], schema: pa.Schema, errors: list[Exception]) -> Iterator[pa.RecordBatch]:
         """errors: what is raised, since DuckDB hands on no more than its text."""
         try:
-            for shard, handle in group:
+            for shard, handle in handles.items():
                 for batch in self._batches(handle):
                     yield pa.RecordBatch.from_arrays([pa.repeat(shard, len(batch)), *batch.columns], schema=schema)
         except Exception as error:
@@ -220,6 +219,23 @@ class _Build:
             yield from replace(handle, uri=str(path)).batches(self._objects, rows=ROWS_AT_A_TIME)
         except DamagedTable as error:
             raise DamagedTable(handle.uri, error.__cause__) from error
+
+
+def _groups(handles: Mapping[str, TableHandle]) -> Iterator[list[str]]:
+    """Shards to insert at a time, of the same columns: as many as fill one of DuckDB's row groups. Its threads mix the rows of an
+    insert, and a shard whose rows lie together is cheap to replace."""
+    group: list[str] = []
+    rows = 0
+    for shard, handle in handles.items():
+        if not handle.rows:
+            continue
+        rows += handle.rows
+        if group and (rows > ROW_GROUP_ROWS or handle.schema.names != handles[group[0]].schema.names):
+            yield group
+            group, rows = [], handle.rows
+        group.append(shard)
+    if group:
+        yield group
 
 
 def _ddl(columns: Sequence[Column]) -> str:
