@@ -38,7 +38,7 @@ class Progress:
         self.second_in_line = False
 
     def __call__(self, done: int, total: int | None, figures: dict[str, Any] | None = None) -> None:
-        now, second_in_line = time.monotonic(), bool(figures and figures.pop("second_in_line", False))
+        now, second_in_line = time.monotonic(), bool(figures and figures.get("second_in_line"))
         if self.second_in_line and not second_in_line:
             self.pace.forget()
         self.second_in_line = second_in_line
@@ -55,7 +55,6 @@ class Progress:
             "images_per_s": self.pace.average,
             "images_per_s_now": self.pace.rate,
             "eta_s": None if second_in_line or total is None else self.pace.left(total - done),
-            "second_in_line": second_in_line or None,
             **(figures or {}),
         }
         self.context.log_event(

@@ -130,7 +130,7 @@ class _Work:
     def _tell(self, on_progress: Progress | None) -> None:
         asking = self._asking
         if on_progress and asking and self._tally.records:
-            figures = {"requests": self._tally.requests, "second_in_line": asking.session.second_in_line}
+            figures = {"requests": self._tally.requests, "second_in_line": asking.session.second_in_line or None}
             on_progress(self._tally.records, self._round.expected, figures)
 
     def _thread(self) -> None:

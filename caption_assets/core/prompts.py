@@ -79,7 +79,9 @@ def record_fields(record_json: str | None, text_field: str) -> Mapping[str, Any]
         return {}
     beside = record.get("json")
     fields = {**beside, **record} if isinstance(beside, dict) else record
-    return fields if "text" in fields else {**fields, "text": lookup(fields, text_field)}
+    if "text" not in fields:
+        fields["text"] = lookup(fields, text_field)
+    return fields
 
 
 def sendable(text: str) -> str:

@@ -42,7 +42,7 @@ class Seats:
 
     def take(self) -> Leave | None:
         """Takes a seat, to be left by the function that is returned; None where there is none."""
-        if self._count - len(self._free) < self._modest or not self._others_short():
+        if self._below_modest or not self._others_short():
             for _ in range(len(self._free)):
                 seat = self._free.popleft()
                 if self._lock(fcntl.F_WRLCK, seat):
@@ -61,7 +61,11 @@ class Seats:
     @property
     def second_in_line(self) -> bool:
         """Others hold seats that this session wants, and it has fewer than whoever is first keeps."""
-        return self._short and self._count - len(self._free) < self._modest
+        return self._short and self._below_modest
+
+    @property
+    def _below_modest(self) -> bool:
+        return self._count - len(self._free) < self._modest
 
     def close(self) -> None:
         """Leaves all of them."""
